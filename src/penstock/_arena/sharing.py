@@ -1,0 +1,114 @@
+"""One copy of a dataset's large arrays for the consumer and all of its workers.
+
+A dataset that is shipped to a clean process would exist twice: in the consumer, and in the segment that
+workers read. So the consumer's own pages are moved onto the segment, in place: the bytes are copied into
+it, and the segment is then mapped over the very addresses they came from.
+
+    before   consumer: [ array, private memory ]
+    after    consumer: [ array ]──private mapping──┐
+             worker:   [ array ]──private mapping──┴──▶ segment, sealed: nobody can write to it
+
+Guarantees:
+
+* Every process keeps the meaning of its own copy: a write after the shipping is seen by the writer only
+  (the kernel copies that page).
+* Only memory that malloc took from the kernel for this array alone is moved (see SMALLEST), never what a
+  GPU driver may have pinned, and nothing at all under an allocator whose habits we do not know.
+* A second shipping of an unchanged array reuses the segment.
+
+Runs on the consumer's thread. Linux.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import sys
+import weakref
+from typing import Any, NamedTuple
+
+from penstock._arena.segment import Segment
+from penstock._base import libc
+
+# glibc takes larger blocks straight from the kernel, whatever its dynamic threshold (at most 32 MiB).
+SMALLEST = 64 << 20  # bytes
+STEP = 32 << 20  # bytes moved at a time: what exists twice for a moment
+
+
+class Berth(NamedTuple):
+    """Where a buffer lies: an offset in a segment."""
+
+    segment: Segment
+    offset: int
+    nbytes: int
+
+
+_moved: dict[int, Berth] = {}  # by address
+
+
+def share(view: memoryview, owner: Any) -> Berth | None:
+    """Move a large buffer of this process onto a segment, or find it there; None if it must be copied."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else 0
+    if view.nbytes < SMALLEST or not address or not _can_move(owner):
+        return None
+    known = _moved.get(address)
+    if known is not None and known.nbytes == view.nbytes and _is_unchanged(known, address):
+        return known
+    berth = _move(address, view.nbytes)
+    _moved[address] = berth
+    weakref.finalize(owner, _forget, address, berth).atexit = False
+    return berth
+
+
+def _move(address: int, nbytes: int) -> Berth:
+    # Same place within a page on both sides, so that whole pages can be mapped over.
+    offset = address % libc.PAGE
+    segment = Segment.create(offset + nbytes)
+    first = -(-address // libc.PAGE) * libc.PAGE
+    last = (address + nbytes) // libc.PAGE * libc.PAGE
+    _copy(segment, address, offset, first - address)
+    for start in range(first, last, STEP):
+        size = min(STEP, last - start)
+        place = start - address + offset
+        _copy(segment, start, place, size)
+        flags = libc.MAP_PRIVATE | libc.MAP_FIXED
+        libc.mmap(segment.fd, size, flags, address=start, offset=place)
+    _copy(segment, last, last - address + offset, address + nbytes - last)
+    seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, seals)
+    return Berth(segment, offset, nbytes)
+
+
+def _copy(segment: Segment, address: int, offset: int, nbytes: int) -> None:
+    import os
+
+    view = memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B") if nbytes else b""
+    done = 0
+    while done < nbytes:
+        done += os.pwrite(segment.fd, view[done:], offset + done)
+
+
+def _is_unchanged(berth: Berth, address: int) -> bool:
+    mapping = berth.segment.map(private=True)
+    compare = ctypes.CDLL(None).memcmp
+    compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return bool(compare(mapping.address + berth.offset, address, berth.nbytes) == 0)
+
+
+def _forget(address: int, berth: Berth) -> None:
+    if _moved.get(address) is berth:
+        del _moved[address]
+    berth.segment.close()
+
+
+def _can_move(owner: Any) -> bool:
+    if sys.platform != "linux" or not hasattr(fcntl, "F_ADD_SEALS"):
+        return False
+    libc_names = ctypes.CDLL(None)
+    # Other allocators reuse freed ranges and trust the kernel to have zeroed them.
+    if any(hasattr(libc_names, name) for name in ("mallctl", "tc_malloc", "mi_malloc")):
+        return False
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    return not torch.as_tensor(owner).is_pinned()

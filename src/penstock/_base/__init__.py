@@ -1,0 +1,1 @@
+"""Words and facts: values, settings, the host. Starts nothing."""

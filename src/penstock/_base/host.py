@@ -1,0 +1,85 @@
+"""What this machine gives us: CPUs and memory, as the cgroup and the affinity mask allow.
+
+Reads files, changes nothing. Every function takes the root of the file system, so that tests can
+show it another machine.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def cpu_count(root: Path = ROOT) -> int:
+    """CPUs this process may use: the affinity mask, cut down by the cgroup's quota; at least 1."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    allowed = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    quota = cpu_quota(root)
+    # A quota of 1.5 CPUs keeps two workers busy for most of the time: round up, as Docker users mean it.
+    return allowed if quota is None else max(1, min(allowed, int(quota + 0.999)))
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """CPUs that the cgroup grants per period, or None when it sets no limit."""
+    for group in _groups(root, "cpu"):
+        words = _read(group / "cpu.max").split()
+        if len(words) == 2 and words[0] != "max":  # noqa: PLR2004 - "quota period"
+            return int(words[0]) / int(words[1])
+        quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+        if quota and period and int(quota) > 0:
+            return int(quota) / int(period)
+    return None
+
+
+def memory_available(root: Path = ROOT) -> int:
+    """Bytes that may still be used before the machine or the memory cgroup is full."""
+    free = [_meminfo(root)]
+    for group in _groups(root, "memory"):
+        for limit_name, usage_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, usage = _read(group / limit_name), _read(group / usage_name)
+            if limit.isdigit() and usage.isdigit():
+                free.append(int(limit) - int(usage) + _reclaimable(group))
+    return max(0, min(free))
+
+
+def _meminfo(root: Path) -> int:
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 1 << 30  # no way to ask on this system: assume a modest machine
+
+
+def _reclaimable(group: Path) -> int:
+    # Clean page cache is charged to the cgroup but given up before anything is killed.
+    for line in _read(group / "memory.stat").splitlines():
+        if line.startswith(("inactive_file ", "total_inactive_file ")):
+            return int(line.split()[1])
+    return 0
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """Directories of this process's cgroup, v2 and v1, from the inside of a container or outside."""
+    base = root / "sys/fs/cgroup"
+    found = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        if names == "":
+            found += [base / path.lstrip("/"), base / "unified" / path.lstrip("/")]
+        elif controller in names.split(","):
+            found += [base / names / path.lstrip("/"), base / controller / path.lstrip("/")]
+    return [*found, base, base / controller]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,202 @@
+"""The two births of a zygote, seen from the consumer.
+
+    forked   the consumer forks it: it inherits all that the program has, as torch's `fork` workers do.
+    clean    the nursery forks it: a fresh interpreter that has imported torch and nothing else of the
+             program; dataset and collate function are shipped to it (see `ship`).
+
+The nursery is one process for the whole life of the consumer. Importing torch takes seconds, so it is
+paid once, and every later clean zygote starts in milliseconds. It is started when the first one is asked
+for, and ends with the consumer.
+
+Runs on the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from multiprocessing import util as mp_util
+from typing import Any
+
+from penstock._engine import tame
+from penstock._engine.backends import ship
+from penstock._engine.backends.zygote import forked_life
+from penstock._engine.channel import Channel, ChannelClosed, pair
+from penstock._engine.job import Job
+from penstock._engine.messages import Adopt, Load, Loaded
+from penstock.errors import WorkerLostError
+
+# A fresh interpreter that imports torch from a cold disk can take a minute; longer is a failure.
+BIRTH_LIMIT_S = 300.0
+
+
+class ZygoteHandle:
+    """The consumer's end of a zygote: its pid and control channel."""
+
+    def __init__(self, channel: Channel, pid: int, *, is_child: bool) -> None:
+        self.channel = channel
+        self.pid = pid
+        self._is_child = is_child
+
+    def wait_end(self, deadline: float) -> list[Any]:
+        """Wait until the zygote is gone, ending it with SIGKILL at the deadline; its last messages."""
+        last_words: list[Any] = []
+        while not self._has_ended(deadline - time.monotonic(), last_words):
+            if time.monotonic() >= deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+                deadline += 1.0
+        if self._is_child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+        self.channel.close()
+        return last_words
+
+    def _has_ended(self, timeout_s: float, last_words: list[Any]) -> bool:
+        poll = select.poll()
+        poll.register(self.channel.fileno(), select.POLLIN)
+        poll.poll(max(0.0, timeout_s) * 1000)
+        try:
+            last_words += (parcel.message for parcel in self.channel.receive_nowait())
+        except ChannelClosed:
+            return True
+        return False
+
+
+def forked(job: Job) -> ZygoteHandle:
+    """Fork a zygote from this process, as it is now."""
+    here, there = pair()
+    tame.scan_pools()
+    mp_util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else text would come twice
+    consumer = os.getpid()
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks in a process with threads; `health` looks after those.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+    except OSError as failure:
+        here.close()
+        there.close()
+        raise cannot_start("the system refused to fork the process", str(failure)) from failure
+    if pid == 0:
+        here.close()
+        forked_life(there, job, consumer)
+    there.close()
+    return ZygoteHandle(Channel(here), pid, is_child=True)
+
+
+def clean(job: Job) -> ZygoteHandle:
+    """Have the nursery fork a fresh zygote, and ship the job to it."""
+    cargo = ship.pack(job)  # first: a dataset that cannot go is refused before anything is started
+    here, there = pair()
+    try:
+        _nursery().send(Adopt(), [there.fileno()])
+    finally:
+        there.close()
+    channel = Channel(here)
+    try:
+        channel.send(Load(tuple(cargo.manifest)), cargo.fds)
+        loaded = _await_loaded(channel)
+    except ChannelClosed as gone:
+        channel.close()
+        raise cannot_start("the clean process for workers ended at once", "") from gone
+    except BaseException:
+        channel.close()
+        raise
+    finally:
+        cargo.close()
+    return ZygoteHandle(channel, loaded.pid, is_child=False)
+
+
+def cannot_start(what: str, why: str) -> WorkerLostError:
+    """The error for workers that never came to life."""
+    return WorkerLostError(
+        "PS603",
+        f"workers cannot be started: {what}",
+        why=why,
+        fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
+    )
+
+
+def _await_loaded(channel: Channel) -> Loaded:
+    deadline = time.monotonic() + BIRTH_LIMIT_S
+    poll = select.poll()
+    while (left := deadline - time.monotonic()) > 0:
+        is_flushed = channel.flush()
+        poll.register(channel.fileno(), select.POLLIN if is_flushed else select.POLLIN | select.POLLOUT)
+        poll.poll(left * 1000)
+        for parcel in channel.receive_nowait():
+            message: Loaded = parcel.message
+            if message.error:
+                raise cannot_start("the dataset arrived but could not be rebuilt", message.error)
+            return message
+    raise cannot_start("the clean process for workers did not answer", f"waited {BIRTH_LIMIT_S} s")
+
+
+# ---- the nursery --------------------------------------------------------------------------------
+
+
+class _Nursery:
+    """The running nursery, if any, of this process."""
+
+    process: subprocess.Popen[bytes] | None = None
+    channel: Channel | None = None
+    owner = 0
+
+
+def _nursery() -> Channel:
+    if _Nursery.owner != os.getpid():
+        _Nursery.channel = _Nursery.process = None  # inherited by a fork: the parent's, not ours
+    if _Nursery.channel is None or (_Nursery.process and _Nursery.process.poll() is not None):
+        _start_nursery()
+    assert _Nursery.channel is not None
+    return _Nursery.channel
+
+
+def _start_nursery() -> None:
+    here, there = pair()
+    command = [
+        sys.executable,
+        *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # noqa: SLF001
+        "-c",
+        "import sys; sys.path[:] = sys.argv[2:]; "
+        "from penstock._engine.backends.nursery import life; life(int(sys.argv[1]))",
+        str(there.fileno()),
+        *sys.path,
+    ]
+    try:
+        _Nursery.process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+            command,
+            pass_fds=[there.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
+        )
+    except OSError as failure:
+        here.close()
+        raise cannot_start("no fresh interpreter could be started", str(failure)) from failure
+    finally:
+        there.close()
+    _Nursery.channel, _Nursery.owner = Channel(here), os.getpid()
+    atexit.register(close_nursery)
+
+
+def close_nursery() -> None:
+    """End the nursery of this process, if there is one. May be called twice."""
+    if _Nursery.owner != os.getpid() or _Nursery.channel is None:
+        return
+    _Nursery.channel.close()
+    process, _Nursery.channel, _Nursery.process = _Nursery.process, None, None
+    if process is not None:
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    atexit.unregister(close_nursery)

@@ -1,0 +1,372 @@
+"""Workers as processes, batches through the arena.
+
+    consumer ══ control channel ══ zygote          Spawn, Quit ▶   ◀ Born, Lost
+    consumer ══ worker channel ═══ worker 0        Assign, Rewind ▶   ◀ Filled, Failed, Exhausted
+    consumer ══ worker channel ═══ worker 1 …
+
+Guarantees:
+
+* `wait` returns at once when a worker or the zygote dies, after all that the dead had sent.
+* A slab goes to one worker at a time, and comes back to the arena on every path.
+
+Runs on the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from penstock._arena import codec
+from penstock._arena.arena import Arena, Slab
+from penstock._engine import events, failure
+from penstock._engine.backends.birth import ZygoteHandle
+from penstock._engine.channel import Channel, ChannelClosed, pair
+from penstock._engine.messages import (
+    Assign,
+    Born,
+    Exhausted,
+    Failed,
+    Filled,
+    Kill,
+    Lost,
+    Rewind,
+    Rewound,
+    Spawn,
+)
+from penstock.errors import DataError
+
+# No message here waits for user code, so a control channel that takes longer is broken.
+CONTROL_LIMIT_S = 30.0
+
+
+class Payload(NamedTuple):
+    """An answer that has arrived: its slab, and where the batch lies or why there is none."""
+
+    slab: Slab
+    nbytes: int
+    place: codec.Place | None
+    failure: failure.Failure | None
+
+
+class WorkerProcess:
+    """A worker as torch's users know it: pid, is_alive, join, exitcode."""
+
+    daemon = True
+
+    def __init__(self, backend: ProcessBackend, worker: int) -> None:
+        self._backend = weakref.ref(backend)
+        self._pid: int | None = None
+        self._exitcode: int | None = None
+        self.worker = worker
+        self.name = f"penstock-worker-{worker}"
+
+    def __repr__(self) -> str:
+        state = "running" if self._exitcode is None else f"exited {self._exitcode}"
+        return f"<{self.name} pid={self._pid} {state}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; waits for the zygote to have forked it."""
+        backend = self._backend()
+        deadline = time.monotonic() + CONTROL_LIMIT_S
+        while self._pid is None and backend is not None and time.monotonic() < deadline:
+            if not backend.listen(0.05):
+                break
+        return self._pid
+
+    ident = pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs, then its exit status, negative for a signal."""
+        backend = self._backend()
+        if self._exitcode is None and backend is not None:
+            backend.listen(0)
+        return self._exitcode
+
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.exitcode is None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has exited, at most `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.exitcode is None and (deadline is None or time.monotonic() < deadline):
+            backend = self._backend()
+            if backend is None or not backend.listen(0.05):
+                return
+
+    def terminate(self) -> None:
+        """Send it SIGTERM."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send it SIGKILL."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        backend = self._backend()
+        if backend is not None and self._exitcode is None:
+            backend.command(Kill(self.worker, number))
+
+
+class ProcessBackend:
+    """The worker processes of one iterator."""
+
+    def __init__(self, zygote: ZygoteHandle, workers: int, arena: Arena) -> None:
+        self.arena = arena
+        self.zygote = zygote
+        self.on_close: Callable[[], object] = arena.close
+        self.processes = [WorkerProcess(self, worker) for worker in range(workers)]
+        self.channels: dict[int, Channel] = {}
+        self._owner = os.getpid()
+        self._slabs: dict[tuple[int, int], Slab] = {}  # by ticket and attempt
+        self._news: list[tuple[int, ...]] = [() for _ in range(workers)]  # slabs to forget
+        self._heard: list[events.Event] = []  # events found while looking for something else
+        self._poll = select.poll()
+        self._poll.register(zygote.channel.fileno(), select.POLLIN)
+        self._by_fd: dict[int, int] = {}
+        _backends.add(self)
+        _watch_forks()
+        for worker in range(workers):
+            self._spawn(worker)
+
+    # ---- commands -------------------------------------------------------------------------------
+
+    def send(self, worker: int, number: int, attempt: int, indices: Any) -> bool:
+        """Give a ticket to a worker; False when there is no slab for it yet."""
+        slab = self.arena.reserve(worker)
+        if slab is None:
+            return False
+        self._slabs[number, attempt] = slab
+        fds = None
+        if worker not in slab.known_to:
+            slab.known_to.add(worker)
+            fds = [slab.segment.fd]
+        self._spread_news()
+        given_up, self._news[worker] = self._news[worker], ()
+        message = Assign(number, attempt, indices, slab.number, slab.nbytes, self.arena.expected, given_up)
+        self._post(worker, message, fds)
+        return True
+
+    def rewind(self, shared_seed: int | None) -> None:
+        """Begin the next epoch in every worker."""
+        for worker in self.channels:
+            self._post(worker, Rewind(shared_seed))
+
+    def command(self, message: Any) -> None:
+        """Send the zygote a command, if it is still there."""
+        try:
+            self._control(message)
+        except ChannelClosed:
+            self._zygote_lost()
+
+    def open(self, payload: Payload) -> Any:
+        """The batch of an answer; raises what the worker raised."""
+        slab = payload.slab
+        if payload.failure is not None:
+            self.arena.cancel(slab)
+            raise failure.unpack(payload.failure)
+        assert payload.place is not None
+        view, is_held = self.arena.open(slab, payload.nbytes, payload.place.end)
+        try:
+            batch = codec.decode(view, payload.place, copy=not is_held)
+        except Exception as error:
+            raise DataError(
+                "PS504",
+                "a batch arrived but could not be rebuilt in the training process",
+                why=f"{type(error).__name__}: {error}",
+                fix="make `pickle.loads(pickle.dumps(batch))` work for what the dataset returns",
+            ) from error
+        finally:
+            if not is_held:
+                self.arena.copied(slab)
+        return batch
+
+    def discard(self, payload: Payload) -> None:
+        """Drop an answer that nobody will see."""
+        self.arena.cancel(payload.slab)
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None) -> list[events.Event]:
+        """What has happened; waits for something up to `timeout_s`, then returns nothing."""
+        if not self._heard:
+            self.listen(timeout_s)
+        heard, self._heard = self._heard, []
+        return heard
+
+    def listen(self, timeout_s: float | None) -> bool:
+        """Take in messages, waiting up to `timeout_s` for the first; False once nobody is left."""
+        if self.zygote.channel.fileno() < 0 or self._owner != os.getpid():
+            return False
+        for worker, channel in self.channels.items():
+            if channel.has_outbox:
+                self._flush(worker)
+        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+            worker = self._by_fd.get(fd)
+            if worker is None:
+                self._hear_zygote()
+            else:
+                self._hear(worker)
+        return True
+
+    def _hear(self, worker: int) -> None:
+        channel = self.channels[worker]
+        if channel.fileno() < 0:
+            return
+        self._flush(worker)
+        try:
+            parcels = channel.receive_nowait()
+        except ChannelClosed:
+            self._hang_up(worker)  # its exit status comes from the zygote
+            return
+        for parcel in parcels:
+            self._take(parcel.message)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, Rewound):
+            self._heard.append(events.Rewound(message.worker))
+            return
+        slab = self._slabs.pop((message.number, message.attempt))
+        slab.worker = message.worker
+        slab.nbytes = slab.segment.nbytes = max(slab.nbytes, message.nbytes)
+        if isinstance(message, Exhausted):
+            self.arena.cancel(slab)
+            self._heard.append(events.Exhausted(message.worker))
+            return
+        slab.is_spent |= message.is_kept
+        if isinstance(message, Filled):
+            payload = Payload(slab, message.nbytes, codec.Place(*message.place), None)
+        else:
+            assert isinstance(message, Failed), message
+            payload = Payload(slab, message.nbytes, None, failure.Failure(*message.failure))
+        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload))
+
+    def _hear_zygote(self) -> None:
+        try:
+            parcels = self.zygote.channel.receive_nowait()
+        except ChannelClosed:
+            self._zygote_lost()
+            return
+        for parcel in parcels:
+            self._note(parcel.message)
+
+    def _note(self, message: Any) -> None:
+        process = self.processes[message.worker]
+        if isinstance(message, Born):
+            process._pid = message.pid  # noqa: SLF001 - the backend owns its processes
+        elif isinstance(message, Lost):
+            if message.worker in self.channels:
+                self._hear(message.worker)  # what it said before it died comes first
+                self._hang_up(message.worker)
+            process._exitcode = message.status  # noqa: SLF001
+            self._heard.append(events.WorkerLost(message.worker, message.pid, message.status))
+
+    def _zygote_lost(self) -> None:
+        fd = self.zygote.channel.fileno()
+        if fd < 0:
+            return
+        self._poll.unregister(fd)
+        self.zygote.channel.close()
+        for process in self.processes:
+            if process._exitcode is None:  # noqa: SLF001
+                # The kernel has killed it together with the zygote.
+                self._note(Lost(process.worker, process._pid or 0, -signal.SIGKILL))  # noqa: SLF001
+
+    # ---- channels -------------------------------------------------------------------------------
+
+    def _spawn(self, worker: int) -> None:
+        here, there = pair()
+        try:
+            self._control(Spawn(worker), [there.fileno()])
+        except ChannelClosed:
+            self._zygote_lost()
+        finally:
+            there.close()
+        self.channels[worker] = Channel(here)
+        self._by_fd[here.fileno()] = worker
+        self._poll.register(here.fileno(), select.POLLIN)
+
+    def _control(self, message: Any, fds: list[int] | None = None) -> None:
+        channel = self.zygote.channel
+        if channel.fileno() < 0:
+            raise ChannelClosed
+        channel.send(message, fds)
+        deadline = time.monotonic() + CONTROL_LIMIT_S
+        while not channel.flush() and time.monotonic() < deadline:
+            poll = select.poll()
+            poll.register(channel.fileno(), select.POLLOUT)
+            poll.poll(1000)
+
+    def _post(self, worker: int, message: Any, fds: list[int] | None = None) -> None:
+        channel = self.channels[worker]
+        if channel.fileno() < 0:
+            return  # its death is on the way to the runtime
+        try:
+            channel.send(message, fds)
+        except ChannelClosed:
+            return  # as above
+        self._watch_outbox(worker)
+
+    def _flush(self, worker: int) -> None:
+        try:
+            self.channels[worker].flush()
+        except ChannelClosed:
+            return
+        self._watch_outbox(worker)
+
+    def _watch_outbox(self, worker: int) -> None:
+        channel = self.channels[worker]
+        wanted = select.POLLIN | (select.POLLOUT if channel.has_outbox else 0)
+        self._poll.modify(channel.fileno(), wanted)
+
+    def _hang_up(self, worker: int) -> None:
+        channel = self.channels[worker]
+        fd = channel.fileno()
+        if fd >= 0:
+            self._poll.unregister(fd)
+            del self._by_fd[fd]
+            channel.close()
+
+    def _spread_news(self) -> None:
+        given_up = self.arena.given_up()
+        if given_up:
+            self._news = [(*known, *given_up) for known in self._news]
+
+    def reclaim(self) -> None:
+        """After all workers have ended: take back the slabs that they had."""
+        for slab in self._slabs.values():
+            self.arena.cancel(slab)
+        self._slabs.clear()
+        for event in self._heard:
+            if isinstance(event, events.Answered):
+                self.discard(event.payload)
+        self._heard.clear()
+        self.on_close()
+
+
+_backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
+_is_watching = False
+
+
+def _watch_forks() -> None:
+    global _is_watching  # noqa: PLW0603 - the hook is installed once, with the first backend
+    if not _is_watching:
+        _is_watching = True
+        os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _leave_to_parent() -> None:
+    # A child of the consumer holds copies of its channel ends. Closed, they cannot keep a worker from
+    # seeing the end-of-file when the consumer dies, and the child cannot speak in its parent's name.
+    for backend in list(_backends):
+        backend.zygote.channel.close()
+        for channel in backend.channels.values():
+            channel.close()

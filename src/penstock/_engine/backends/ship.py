@@ -1,0 +1,204 @@
+"""A job on its way to a clean process.
+
+    pack (consumer) ──▶ manifest + descriptors ──▶ unpack (zygote)
+
+The job is pickled with cloudpickle, so lambdas, closures, local and notebook classes go by value, and
+`__main__` is not run again. Arrays and tensors go out of band: large ones as the one shared copy
+(`_arena.sharing`), the rest in a segment beside the pickle. Locks, queues and shared tensors of
+multiprocessing go with their descriptors, as in torch's `spawn`.
+
+What cannot go is refused here, before any process is started, with its attribute path.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from collections import ChainMap
+from dataclasses import fields
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from penstock._arena import sharing
+from penstock._arena.segment import Segment
+from penstock._base import libc
+from penstock._engine.backends.spawning import Spawning, received
+from penstock._engine.job import Job
+from penstock._engine.unpicklable import find_unpicklable
+from penstock.errors import ShippingError
+
+_ALIGNMENT = 64
+
+
+class Manifest(NamedTuple):
+    """What the zygote needs to find everything."""
+
+    skeleton: tuple[int, int]  # offset and bytes of the pickle in the first segment
+    buffers: tuple[tuple[int, int, int], ...]  # (descriptor, offset, bytes) of each buffer
+    sizes: tuple[int, ...]  # bytes of each segment, the first of the descriptors
+    path: tuple[str, ...]
+    argv: tuple[str, ...]
+    directory: str
+
+
+class Cargo(NamedTuple):
+    """The manifest and the descriptors that go with it."""
+
+    manifest: Manifest
+    fds: list[int]
+    own: Segment
+
+    def close(self) -> None:
+        """Close what was opened for this journey."""
+        self.own.close()
+
+
+def pack(job: Job) -> Cargo:
+    """Make a job ready for the journey; ShippingError names what cannot go."""
+    stream, spawning = io.BytesIO(), Spawning()
+    shipper = _shipper()(stream)
+    try:
+        with spawning:
+            shipper.dump(job)
+    except ShippingError:
+        raise
+    except Exception as failure:
+        raise _refusal(job, failure) from failure
+    return _load(shipper.buffers, stream.getbuffer(), spawning.fds)
+
+
+def unpack(manifest: Manifest, fds: list[int]) -> Job:
+    """Rebuild the job. Called once, in the zygote."""
+    sys.path[:], sys.argv[:] = manifest.path, manifest.argv
+    os.chdir(manifest.directory)
+    mappings = [
+        memoryview(Segment(fd, nbytes).map(private=True).whole).cast("B")
+        for fd, nbytes in zip(fds, manifest.sizes, strict=False)
+    ]
+    buffers = [mappings[which][start : start + nbytes] for which, start, nbytes in manifest.buffers]
+    start, nbytes = manifest.skeleton
+    with received(fds[len(manifest.sizes) :]):
+        job: Job = pickle.loads(mappings[0][start : start + nbytes], buffers=buffers)
+    for fd in fds:
+        os.close(fd)
+    return job
+
+
+def _load(buffers: list[pickle.PickleBuffer], skeleton: memoryview, extra: list[int]) -> Cargo:
+    own = Segment.create()
+    segments, table, used = [own], [], 0
+    small: list[tuple[int, memoryview]] = []
+    for buffer in buffers:
+        view = buffer.raw()
+        berth = sharing.share(view, memoryview(buffer).obj)
+        if berth is not None:
+            segments.append(berth.segment)
+            table.append((len(segments) - 1, berth.offset, view.nbytes))
+        else:
+            used = -(-used // _ALIGNMENT) * _ALIGNMENT
+            table.append((0, used, view.nbytes))
+            small.append((used, view))
+            used += view.nbytes
+    own.reserve(max(used + len(skeleton), libc.PAGE))
+    whole = memoryview(own.map().whole).cast("B")
+    for offset, view in small:
+        whole[offset : offset + view.nbytes] = view
+    whole[used : used + len(skeleton)] = skeleton
+    manifest = Manifest(
+        (used, len(skeleton)),
+        tuple(table),
+        tuple(segment.nbytes for segment in segments),
+        tuple(sys.path),
+        tuple(sys.argv),
+        str(Path.cwd()),
+    )
+    return Cargo(manifest, [*(segment.fd for segment in segments), *extra], own)
+
+
+def _shipper() -> Any:
+    import cloudpickle
+
+    class Shipper(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+        dispatch_table = ChainMap(
+            cloudpickle.Pickler.dispatch_table,
+            ForkingPickler._extra_reducers,  # type: ignore[attr-defined]  # noqa: SLF001
+        )
+
+        def __init__(self, stream: io.BytesIO) -> None:
+            self.buffers: list[pickle.PickleBuffer] = []
+            super().__init__(stream, protocol=5, buffer_callback=self.buffers.append)
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return _reduce_tensor(value)
+            if isinstance(value, np.memmap) and _is_whole_file(value):
+                return _memmap, (value.filename, value.dtype, value.offset, value.shape)
+            return super().reducer_override(value)
+
+    return Shipper
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
+    if tensor.device.type not in ("cpu", "meta"):
+        raise TypeError(f"cannot ship a tensor on {tensor.device}")
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+    if not plain or tensor.is_quantized or tensor.is_nested or tensor.is_shared():
+        return NotImplemented  # torch's own reducers: shared memory stays shared
+    if tensor.requires_grad or not tensor.is_contiguous() or not tensor.numel():
+        return tensor.__reduce_ex__(5)
+    array = tensor.view(-1).view(torch.uint8).numpy()
+    return _tensor, (pickle.PickleBuffer(array), tensor.dtype, tuple(tensor.shape))
+
+
+def _tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+
+def _is_whole_file(array: np.memmap[Any, Any]) -> bool:
+    # A slice of a memmap carries its parent's offset: only the map itself can be opened again.
+    return (
+        array.filename is not None
+        and type(array.base).__name__ == "mmap"
+        and array.flags.c_contiguous
+        and Path(array.filename).exists()
+    )
+
+
+def _memmap(filename: str, dtype: Any, offset: int, shape: Any) -> Any:
+    return np.memmap(filename, dtype=dtype, mode="c", offset=offset, shape=shape)
+
+
+def _refusal(job: Job, failure: Exception) -> ShippingError:
+    for field in fields(job):
+        part = getattr(job, field.name)
+        if not _can_go(part):
+            path, what = find_unpicklable(part, field.name, _dumps)
+            break
+    else:
+        path, what = "job", "cannot be pickled"
+    return ShippingError(
+        "PS503",
+        f"the workers' start method ships the dataset to a fresh process, but `{path}` {what}",
+        why=f"{type(failure).__name__}: {failure}",
+        fix=f"open or build `{path}` on first use in the worker or in `worker_init_fn`, or drop it "
+        "in `__getstate__`; or pass multiprocessing_context='fork'",
+    )
+
+
+def _can_go(part: Any) -> bool:
+    try:
+        _dumps(part)
+    except Exception:  # noqa: BLE001 - whatever pickling user objects raises
+        return False
+    return True
+
+
+def _dumps(part: Any) -> None:
+    with Spawning():
+        _shipper()(io.BytesIO()).dump(part)

@@ -1,0 +1,168 @@
+"""A pipe between two processes that cannot hang.
+
+A pair of unnamed sockets carries messages and, with some of them, descriptors. Nothing listens, nothing
+has a name, and the other side's death is an end-of-file.
+
+    frame:  length (4 bytes) │ descriptors (1 byte) │ pickle of (kind, fields …)
+
+Guarantees:
+
+* `send` never blocks on the consumer's side: what the socket does not take waits in an outbox that
+  `flush` empties. A worker that is stuck in user code can therefore not hold up its consumer.
+* Descriptors arrive with the message they were sent with, in order, closed on exec.
+* `receive_nowait` raises `ChannelClosed` only after every message that was sent has been returned.
+"""
+
+from __future__ import annotations
+
+import array
+import pickle
+import socket
+import struct
+from collections import deque
+from typing import Any, NamedTuple
+
+from penstock._engine.messages import KINDS, NUMBERS
+
+_HEADER = struct.Struct("<IB")
+_CHUNK = 1 << 16  # bytes read at once
+_MOST_FDS = 250  # the kernel passes at most 253 at a time
+
+
+class ChannelClosed(Exception):  # noqa: N818 - an event of the protocol, seen by no user
+    """The other side is gone."""
+
+
+class Parcel(NamedTuple):
+    """A message and the descriptors that came with it, which the receiver now owns."""
+
+    message: Any
+    fds: list[int]
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+class Channel:
+    """One end. `is_patient` ends block in `wait_message`; the others never block."""
+
+    def __init__(self, sock: socket.socket, *, is_patient: bool = False) -> None:
+        sock.setblocking(is_patient)
+        self._sock: socket.socket = sock
+        self._outbox: deque[tuple[memoryview, list[int]]] = deque()
+        self._inbox = bytearray()
+        self._fds: deque[int] = deque()
+
+    def fileno(self) -> int:
+        """The descriptor, for poll."""
+        return self._sock.fileno()
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether something still waits to be sent."""
+        return bool(self._outbox)
+
+    def send(self, message: Any, fds: list[int] | None = None) -> None:
+        """Send a message. The descriptors stay the caller's, and must stay open until `flush`ed."""
+        body = pickle.dumps((NUMBERS[type(message)], *message), 5)
+        frame = _HEADER.pack(len(body), len(fds or ())) + body
+        if not self._outbox and not fds:
+            try:
+                sent = self._sock.send(frame)
+            except BlockingIOError:
+                sent = 0
+            except OSError as failure:
+                raise ChannelClosed from failure
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
+        self._outbox.append((memoryview(frame), list(fds or ())))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what the socket takes now; True when nothing is left."""
+        while self._outbox:
+            frame, fds = self._outbox[0]
+            try:
+                sent = self._send_some(frame, fds)
+            except BlockingIOError:
+                return False
+            except OSError as failure:
+                raise ChannelClosed from failure
+            if sent < len(frame):
+                self._outbox[0] = (frame[sent:], [])
+            else:
+                self._outbox.popleft()
+        return True
+
+    def receive_nowait(self) -> list[Parcel]:
+        """Every message that has arrived; possibly none."""
+        while True:
+            try:
+                if not self._read():
+                    break
+            except BlockingIOError:
+                return self._parse()
+        parcels = self._parse()
+        if parcels:
+            return parcels  # the end-of-file is still there next time
+        raise ChannelClosed
+
+    def wait_message(self) -> Parcel:
+        """The next message; wakes also when the other side dies (`ChannelClosed`)."""
+        while True:
+            parcel = self._parse_one()
+            if parcel is not None:
+                return parcel
+            if not self._read():
+                raise ChannelClosed
+
+    def close(self) -> None:
+        """Close this end, and descriptors that nobody took. May be called twice."""
+        self._sock.close()
+        self._outbox.clear()
+        while self._fds:
+            socket.close(self._fds.popleft())
+
+    def _send_some(self, frame: memoryview, fds: list[int]) -> int:
+        if not fds:
+            return self._sock.send(frame)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        return self._sock.sendmsg([frame], rights)
+
+    def _read(self) -> bool:
+        """Read once; False at the end of file."""
+        try:
+            data, ancillary, _, _ = self._sock.recvmsg(
+                _CHUNK, socket.CMSG_SPACE(4 * _MOST_FDS), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            )
+        except ConnectionResetError:
+            return False
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                received = array.array("i")
+                received.frombytes(payload[: len(payload) - len(payload) % received.itemsize])
+                self._fds.extend(received)
+        self._inbox += data
+        return bool(data)
+
+    def _parse(self) -> list[Parcel]:
+        parcels = []
+        while (parcel := self._parse_one()) is not None:
+            parcels.append(parcel)
+        return parcels
+
+    def _parse_one(self) -> Parcel | None:
+        inbox = self._inbox
+        if len(inbox) < _HEADER.size:
+            return None
+        length, fd_count = _HEADER.unpack_from(inbox)
+        end = _HEADER.size + length
+        if len(inbox) < end:
+            return None
+        with memoryview(inbox) as view:
+            kind, *fields = pickle.loads(view[_HEADER.size : end])
+        del inbox[:end]
+        return Parcel(KINDS[kind](*fields), [self._fds.popleft() for _ in range(fd_count)])

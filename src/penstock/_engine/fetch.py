@@ -1,0 +1,83 @@
+"""Indices to batch: the dataset's samples, then the collate function.
+
+Does what torch's fetchers do, and also remembers where it is, so that a failure can name the sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind
+
+from penstock._engine.job import Job
+
+
+class Fetcher:
+    """Makes batches for one worker and one epoch."""
+
+    def __init__(self, job: Job, dataset: Any) -> None:
+        self._dataset = dataset
+        self._job = job
+        self._samples: list[Any] = []
+        self._indices: Any = None
+        self._is_collating = False
+        self._has_ended = False
+        self._iterator = iter(dataset) if job.kind == _DatasetKind.Iterable else None
+
+    def fetch(self, indices: Any) -> Any:
+        """The batch for these indices. StopIteration: the iterable dataset has ended."""
+        self._indices, self._samples, self._is_collating = indices, [], False
+        samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
+        self._is_collating = True
+        return self._job.collate_fn(samples)
+
+    def forget(self) -> None:
+        """Drop the samples of the last batch."""
+        self._samples = []
+
+    def where(self) -> str:
+        """The sample at which the last `fetch` failed, in words."""
+        if self._is_collating:
+            from penstock._engine.odd_sample import describe_odd
+
+            return describe_odd(self._samples, self._indices)
+        if self._iterator is not None:
+            return ""
+        if not self._job.auto_collation:
+            return f"sample index: {self._indices!r}"
+        position = len(self._samples)
+        try:
+            return f"sample index: {self._indices[position]!r} (position {position} in its batch)"
+        except (IndexError, TypeError, KeyError):
+            return ""
+
+    def _get(self, indices: Any) -> Any:
+        dataset = self._dataset
+        if not self._job.auto_collation:
+            sample = dataset[indices]
+            self._samples = [sample]
+            return sample
+        if getattr(dataset, "__getitems__", None):
+            self._samples = dataset.__getitems__(indices)
+            return self._samples
+        append = self._samples.append
+        for index in indices:
+            append(dataset[index])
+        return self._samples
+
+    def _from_iterator(self, indices: Any) -> Any:
+        assert self._iterator is not None
+        if self._has_ended:
+            raise StopIteration
+        if not self._job.auto_collation:
+            return next(self._iterator)
+        samples = self._samples
+        for _ in indices:
+            try:
+                samples.append(next(self._iterator))
+            except StopIteration:
+                self._has_ended = True
+                break
+        if not samples or (self._job.drop_last and len(samples) < len(indices)):
+            raise StopIteration
+        return samples

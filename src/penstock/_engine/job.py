@@ -1,0 +1,25 @@
+"""What a worker must know to work: the one value that it is born with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._base.words import Birth
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Dataset, collate function and seeds, as the loader was given them."""
+
+    kind: int  # torch's _DatasetKind
+    dataset: Any
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    drop_last: bool
+    base_seed: int
+    init_fn: Callable[[int], None] | None
+    workers: int
+    shared_seed: int | None
+    birth: Birth

@@ -1,0 +1,143 @@
+"""Everything that crosses a process boundary. Values only; `channel` gives them their wire form."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from penstock._base.words import Ticket
+
+# ---- consumer to worker -------------------------------------------------------------------------
+
+
+class Assign(NamedTuple):
+    """Fill this slab with the batch of this ticket. A descriptor comes along if the slab is new."""
+
+    number: int
+    attempt: int
+    indices: Any
+    slab: int
+    nbytes: int  # reserved for the slab so far
+    expected: int  # what earlier batches took
+    given_up: tuple[int, ...]  # slabs to forget
+
+    @property
+    def ticket(self) -> Ticket:
+        """The work itself."""
+        return Ticket(self.number, self.indices)
+
+
+class Rewind(NamedTuple):
+    """Begin the next epoch (persistent workers)."""
+
+    shared_seed: int | None
+
+
+class Stop(NamedTuple):
+    """Finish what is at hand and exit."""
+
+
+# ---- worker to consumer -------------------------------------------------------------------------
+
+
+class Filled(NamedTuple):
+    """The slab holds the batch."""
+
+    worker: int
+    number: int
+    attempt: int
+    slab: int
+    nbytes: int  # reserved now
+    is_kept: bool  # user code in the worker still holds a piece: never write this slab again
+    place: tuple[int, int, int, int]  # codec.Place
+
+
+class Failed(NamedTuple):
+    """The ticket ended in an exception of user code, or of ours."""
+
+    worker: int
+    number: int
+    attempt: int
+    slab: int
+    nbytes: int
+    is_kept: bool
+    failure: Any  # failure.Failure, as its fields
+
+
+class Exhausted(NamedTuple):
+    """This worker's iterable dataset has no more samples in this epoch."""
+
+    worker: int
+    number: int
+    attempt: int
+    slab: int
+    nbytes: int
+
+
+class Rewound(NamedTuple):
+    """The worker is ready for the next epoch."""
+
+    worker: int
+
+
+# ---- consumer to zygote -------------------------------------------------------------------------
+
+
+class Spawn(NamedTuple):
+    """Fork a worker; its end of the channel comes along."""
+
+    worker: int
+
+
+class Kill(NamedTuple):
+    """End a worker with this signal."""
+
+    worker: int
+    signal: int
+
+
+class Quit(NamedTuple):
+    """Wait this long for the workers to exit by themselves, end the rest, and exit."""
+
+    grace_s: float
+
+
+class Adopt(NamedTuple):
+    """To the nursery: fork a zygote for one loader; its control channel comes along."""
+
+
+class Load(NamedTuple):
+    """To a clean zygote: the cargo lies in the segment that comes along, then other descriptors."""
+
+    manifest: Any  # ship.Manifest, as its fields
+
+
+# ---- zygote to consumer -------------------------------------------------------------------------
+
+
+class Born(NamedTuple):
+    """A worker was forked."""
+
+    worker: int
+    pid: int
+
+
+class Lost(NamedTuple):
+    """A worker is gone; `status` is its exit status, negative for a signal."""
+
+    worker: int
+    pid: int
+    status: int
+
+
+class Loaded(NamedTuple):
+    """The zygote has the dataset, or failed to get it: then with the traceback."""
+
+    pid: int
+    error: str
+
+
+KINDS: tuple[type[Any], ...] = (
+    Assign, Rewind, Stop, Filled, Failed, Exhausted, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
+    Lost, Loaded,
+)  # fmt: skip
+NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

@@ -1,0 +1,229 @@
+"""Wires the stages of one iterator: carries events to the scheduler, carries out what it decides.
+
+Guarantees:
+
+* Tickets are drawn from the sampler when torch draws them: `workers * depth` at the start of an
+  epoch, then one for each batch handed out, so that samplers with side effects behave the same.
+* Nothing waits for ever: every wait wakes when a worker dies, and at the user's `timeout`.
+
+Runs on the consumer's thread; one runtime for one iterator.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from penstock._engine import events, shutdown
+from penstock._engine.scheduler import Scheduler
+from penstock.errors import SettingsError, WorkerLostError
+
+# The longest sleep without a look around; events wake it earlier.
+LOOK_S = 5.0
+
+
+class Backend(Protocol):
+    """Where workers live, as the runtime needs it."""
+
+    def send(self, worker: int, number: int, attempt: int, indices: Any) -> bool:
+        """Give a ticket to a worker; False when there is no room for its batch yet."""
+
+    def wait(self, timeout_s: float | None) -> list[events.Event]:
+        """What has happened; waits for something up to `timeout_s`."""
+
+    def open(self, payload: Any) -> Any:
+        """The batch of an answer; raises what the worker raised."""
+
+    def discard(self, payload: Any) -> None:
+        """Drop an answer that nobody will see."""
+
+    def rewind(self, shared_seed: int | None) -> None:
+        """Begin the next epoch in every worker."""
+
+
+class Runtime:
+    """The engine of one iterator."""
+
+    def __init__(self, backend: Backend, *, workers: int, depth: int, in_order: bool) -> None:
+        self._backend = backend
+        self._workers = workers
+        self._depth = depth
+        self._in_order = in_order
+        self._sampler: Iterator[Any] = iter(())
+        self._scheduler = Scheduler(workers, depth, in_order=in_order)
+        self._answers: dict[int, Any] = {}
+        self._undispatched: deque[tuple[int, int]] = deque()
+        self._death: WorkerLostError | None = None
+        self.is_closed = False
+
+    def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
+        """Start an epoch over what the sampler yields."""
+        if not is_first:
+            self._rewind(shared_seed)
+        self._sampler = sampler
+        for _ in range(self._workers * self._depth):
+            self._plan()
+
+    def next_batch(self, timeout_s: float) -> Any:
+        """The next batch; StopIteration at the end of the epoch."""
+        while True:
+            number = self._scheduler.next_ready()
+            if number is not None:
+                return self._deliver(number)
+            if not self._scheduler.outstanding or self.is_closed:
+                raise StopIteration
+            if self._death is not None:
+                raise self._death
+            self._dispatch()
+            self._advance(timeout_s)
+
+    def close(self) -> None:
+        """Stop and give everything back. May be called twice. See NOTE [ Shutdown ]."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        for payload in self._answers.values():
+            self._backend.discard(payload)
+        self._answers.clear()
+        self._undispatched.clear()
+        shutdown.close(self._backend)
+
+    # ---- tickets --------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        try:
+            indices = next(self._sampler)
+        except StopIteration:
+            return
+        planned = self._scheduler.plan(indices)
+        if planned is not None:
+            self._undispatched.append(planned)
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        ledger = self._scheduler.ledger
+        while self._undispatched:
+            number, worker = self._undispatched[0]
+            if number in ledger:  # else void
+                ticket, attempt = ledger.peek(number)
+                if not self._backend.send(worker, number, attempt, ticket.indices):
+                    return
+                ledger.assign(number)
+            self._undispatched.popleft()
+
+    def _deliver(self, number: int) -> Any:
+        payload = self._answers.pop(number)
+        self._scheduler.deliver(number)
+        try:
+            self._plan()
+        except BaseException:  # the user's sampler failed
+            self._backend.discard(payload)
+            raise
+        return self._backend.open(payload)
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    def _advance(self, timeout_s: float) -> None:
+        heard = self._backend.wait(timeout_s or LOOK_S)
+        if not heard and timeout_s:
+            raise self._timed_out(timeout_s)
+        for event in heard:
+            self._hear(event)
+
+    def _hear(self, event: events.Event) -> None:
+        if isinstance(event, events.Answered):
+            if self._scheduler.fill(event.number, event.attempt):
+                self._answers[event.number] = event.payload
+            else:
+                self._backend.discard(event.payload)
+        elif isinstance(event, events.Exhausted):
+            self._scheduler.exhaust(event.worker)
+            self._plan()
+        elif isinstance(event, events.WorkerLost):
+            self._lose(event)
+
+    def _lose(self, event: events.WorkerLost) -> None:
+        numbers = self._scheduler.tickets_of(event.worker)
+        if not numbers or self._death is not None:
+            return  # it had nothing to do: its death costs nothing
+        self._death = worker_died(event, self._indices(numbers[0]))
+
+    def _rewind(self, shared_seed: int | None) -> None:
+        """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
+        for payload in self._answers.values():
+            self._backend.discard(payload)
+        self._answers.clear()
+        self._undispatched.clear()
+        old, self._scheduler = (
+            self._scheduler,
+            Scheduler(self._workers, self._depth, in_order=self._in_order),
+        )
+        self._backend.rewind(shared_seed)
+        missing = set(range(self._workers))
+        while missing:
+            for event in self._backend.wait(LOOK_S):
+                if isinstance(event, events.Answered):
+                    self._backend.discard(event.payload)
+                elif isinstance(event, events.Rewound):
+                    missing.discard(event.worker)
+                elif isinstance(event, events.WorkerLost):
+                    numbers = old.tickets_of(event.worker)
+                    raise worker_died(event, self._indices(numbers[0], old) if numbers else None)
+
+    # ---- words ----------------------------------------------------------------------------------
+
+    def _indices(self, number: int, scheduler: Scheduler | None = None) -> Any:
+        return (scheduler or self._scheduler).ledger.peek(number)[0].indices
+
+    def _timed_out(self, timeout_s: float) -> WorkerLostError:
+        busy = []
+        for worker in range(self._workers):
+            numbers = self._scheduler.tickets_of(worker)
+            if numbers:
+                busy.append(f"worker {worker} has sample indices {_few(self._indices(numbers[0]))}")
+        return WorkerLostError(
+            "PS602",
+            f"DataLoader timed out after {timeout_s} seconds",
+            why="; ".join(busy) or "no worker has work",
+            fix="look for a network read or a lock in the dataset, or raise `timeout`",
+        )
+
+
+def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
+    """The error for a worker that is gone with work in its hands."""
+    if event.pid == 0:
+        return WorkerLostError(
+            "PS603",
+            f"workers cannot be started: the system refused to fork worker {event.worker}",
+            why=f"errno {event.status}",
+            fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
+        )
+    if event.status < 0:
+        name = signal.Signals(-event.status).name
+        what = f"is killed by signal: {signal.strsignal(-event.status)} ({name})"
+    else:
+        what = f"exited unexpectedly with exit code {event.status}"
+    return WorkerLostError(
+        "PS601",
+        f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}",
+        why=f"it was loading sample indices {_few(indices)}" if indices is not None else "",
+        fix="load these samples at num_workers=0 to see the failure in the training process",
+    )
+
+
+def foreign_process() -> SettingsError:
+    """The error for an iterator that was inherited by a fork."""
+    return SettingsError(
+        "PS006",
+        "this iterator belongs to the process that made it, and this is a fork of it",
+        why="its workers and batches stay with the parent",
+        fix="call `iter(loader)` in this process",
+    )
+
+
+def _few(indices: Any) -> str:
+    if isinstance(indices, (list, tuple)) and len(indices) > 8:  # noqa: PLR2004 - what fits on a line
+        return f"{', '.join(map(str, indices[:8]))}, … ({len(indices)} in all)"
+    return str(indices)

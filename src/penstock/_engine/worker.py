@@ -1,0 +1,212 @@
+"""The worker: take a ticket, fetch, fill a slab, announce it.
+
+    wait for Assign ──▶ fetch ──▶ collate (into the slab) ──▶ encode ──▶ Filled
+                          │           │                         │
+                          └───────────┴── any exception ────────┴─────▶ Failed, with the sample's index
+
+Guarantees:
+
+* Everything happens in the worker's main thread; it starts no thread of its own.
+* Every ticket is answered: with the batch, with an exception, or with the end of an iterable dataset.
+* Seeds, `get_worker_info()` and the order of calls into user code are torch's.
+
+Runs in a process forked from the zygote.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data._utils as torch_utils
+from torch.utils.data import IterDataPipe
+from torch.utils.data._utils import collate as torch_collate
+from torch.utils.data._utils.worker import WorkerInfo, _generate_state
+from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data.graph_settings import apply_random_seed
+
+from penstock._arena import codec
+from penstock._arena.slab import SlabWriter
+from penstock._base import libc
+from penstock._engine import failure
+from penstock._engine.channel import Channel, ChannelClosed
+from penstock._engine.fetch import Fetcher
+from penstock._engine.job import Job
+from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Stop
+from penstock.errors import DataError
+
+
+def work(job: Job, worker: int, channel: Channel) -> None:
+    """Answer tickets until told to stop or until the consumer is gone."""
+    libc.name_process("pt_data_worker")  # what torch calls its own: tools look for it
+    Worker(job, worker, channel).serve()
+
+
+class Worker:
+    """One worker's state: its dataset, its random numbers, its slabs."""
+
+    def __init__(self, job: Job, worker: int, channel: Channel) -> None:
+        self._job = job
+        self._id = worker
+        self._channel = channel
+        self._writer = SlabWriter()
+        self._encoder = codec.cloud_encoder() if job.birth == "clean" else codec.Encoder
+        self._dataset = job.dataset
+        self._shared_rng = torch.Generator()
+        self._fetcher: Fetcher | None = None
+        self._start_failure: failure.Failure | None = None
+        self._has_ended = False
+
+    def serve(self) -> None:
+        """The worker's life."""
+        self._start()
+        while True:
+            try:
+                parcel = self._channel.wait_message()
+            except ChannelClosed:
+                return
+            if isinstance(parcel.message, Assign):
+                self._answer(parcel.message, parcel.fds)
+            elif isinstance(parcel.message, Rewind):
+                self._rewind(parcel.message)
+            elif isinstance(parcel.message, Stop):
+                return
+
+    # ---- start ----------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        torch_utils.signal_handling._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
+        torch.set_num_threads(1)
+        seed = seed_worker(self._job.base_seed, self._id)
+        self._seed_pipes(self._job.shared_seed)
+        torch_utils.worker._worker_info = WorkerInfo(  # noqa: SLF001 - what get_worker_info() returns
+            id=self._id, num_workers=self._job.workers, seed=seed, dataset=self._dataset
+        )
+        collate_into(self._writer)
+        try:
+            if self._job.init_fn is not None:
+                self._job.init_fn(self._id)
+            self._fetcher = Fetcher(self._job, self._dataset)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
+            self._start_failure = failure.describe(error, self._id)
+
+    def _rewind(self, message: Rewind) -> None:
+        self._has_ended = False
+        self._channel.send(Rewound(self._id))
+        self._seed_pipes(message.shared_seed)
+        self._fetcher = None
+        try:
+            self._fetcher = Fetcher(self._job, self._dataset)
+        except Exception as error:  # noqa: BLE001 - as in _start
+            self._start_failure = failure.describe(error, self._id)
+
+    def _seed_pipes(self, shared_seed: int | None) -> None:
+        if isinstance(self._dataset, IterDataPipe):
+            assert shared_seed is not None
+            self._shared_rng.manual_seed(shared_seed)
+            self._dataset = apply_random_seed(self._dataset, self._shared_rng)
+
+    # ---- tickets --------------------------------------------------------------------------------
+
+    def _answer(self, ticket: Assign, fds: list[int]) -> None:
+        writer = self._writer
+        for slab in ticket.given_up:
+            writer.forget(slab)
+        if fds:
+            writer.learn(ticket.slab, fds[0], ticket.nbytes)
+        if self._has_ended:
+            return  # the consumer has been told, and counts this ticket as void
+        try:
+            writer.begin(ticket.slab, ticket.nbytes, ticket.expected)
+            answer = self._fill(ticket)
+        except Exception as error:  # noqa: BLE001 - every exception goes home
+            note = self._fetcher.where() if self._fetcher is not None else ""
+            answer = self._fail(ticket, failure.describe(error, self._id, note))
+        self._channel.send(answer)
+
+    def _fill(self, ticket: Assign) -> Any:
+        fetcher = self._fetcher
+        if self._start_failure is not None or fetcher is None:
+            told, self._start_failure = self._start_failure, None
+            return self._fail(ticket, told)
+        try:
+            batch = fetcher.fetch(ticket.indices)
+        except StopIteration:
+            if self._job.kind != _DatasetKind.Iterable:
+                raise
+            self._has_ended = True
+            self._writer.finish()
+            return Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, self._writer.nbytes)
+        place = self._encode(batch, ticket)
+        del batch
+        fetcher.forget()
+        nbytes = self._writer.nbytes
+        is_kept = self._writer.finish()
+        return Filled(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(place))
+
+    def _encode(self, batch: Any, ticket: Assign) -> codec.Place:
+        try:
+            return codec.encode(batch, self._writer, self._encoder)
+        except (MemoryError, DataError):
+            raise
+        except Exception as error:
+            from penstock._engine.unpicklable import find_unpicklable
+
+            path, reason = find_unpicklable(batch, "batch")
+            raise DataError(
+                "PS501",
+                f"worker {self._id} made a batch that cannot be handed over: `{path}` {reason}",
+                why=f"the batch is of sample indices {ticket.indices!r}; {type(error).__name__}: {error}",
+                fix="return plain data from the dataset and the collate function",
+            ) from error
+
+    def _fail(self, ticket: Assign, told: failure.Failure | None) -> Failed:
+        if told is None:
+            told = failure.describe(RuntimeError("the worker could not be started"), self._id)
+        nbytes = self._writer.nbytes
+        # Frames of the traceback may still hold samples; those pieces are not worth waiting for.
+        is_kept = self._writer.finish()
+        return Failed(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(told))
+
+
+def seed_worker(base_seed: int, worker: int) -> int:
+    """Seed the global generators as torch does for this worker; return its seed."""
+    seed = base_seed + worker
+    random.seed(seed)
+    torch.manual_seed(seed)
+    np.random.seed(_generate_state(base_seed, worker))
+    return seed
+
+
+def collate_into(writer: SlabWriter) -> None:
+    """Have torch's default collate write tensors straight into the slab, also when user code calls it.
+
+    torch's own version would put them into a new shared file each (and so into `/dev/shm`).
+    """
+    table = torch_collate.default_collate_fn_map
+    stock = torch_collate.collate_tensor_fn
+    if table.get(torch.Tensor) is not stock:
+        return  # the user has put another function there
+
+    def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
+        first = batch[0]
+        if type(first) is not torch.Tensor or first.device.type != "cpu" or not first.numel():
+            return _stack(batch)
+        if first.layout is not torch.strided or first.is_nested or first.is_quantized:
+            return stock(batch, collate_fn_map=collate_fn_map)  # says why not
+        shape = first.shape
+        if any(sample.shape != shape for sample in batch):
+            return torch.stack(batch, 0)  # says which sizes
+        offset = writer.allocate(len(batch) * first.nbytes)
+        out = torch.frombuffer(
+            writer.buffer(), dtype=first.dtype, count=len(batch) * first.numel(), offset=offset
+        )
+        return torch.stack(batch, 0, out=out.view(len(batch), *shape))
+
+    table[torch.Tensor] = collate_tensor
+
+
+def _stack(batch: Any) -> torch.Tensor:
+    return torch.stack(list(batch), 0)

@@ -1,0 +1,270 @@
+"""`DataLoader`: torch's class, with another engine under it.
+
+The face is torch's own: it subclasses `torch.utils.data.DataLoader`, takes the same arguments in the same
+order, and its iterator is a `_MultiProcessingDataLoaderIter`, because Lightning, Accelerate and others look for
+exactly these names. What is replaced is what happens after `iter()`.
+
+Runs on the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import pin_memory as torch_pin_memory
+from torch.utils.data.dataloader import (
+    _BaseDataLoaderIter,
+    _DatasetKind,
+    _MultiProcessingDataLoaderIter,
+    _sharding_worker_init_fn,
+)
+
+from penstock._arena.arena import Arena
+from penstock._base import host, settings
+from penstock._base.words import Backend
+from penstock._engine.backends import birth, choice
+from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
+from penstock._engine.backends.process import ProcessBackend
+from penstock._engine.backends.thread import ThreadBackend
+from penstock._engine.job import Job
+from penstock._engine.runtime import Runtime, foreign_process
+
+_T_co = TypeVar("_T_co", covariant=True)
+_StockLoader = torch_dataloader.DataLoader  # bound now: `install` may put our class in its place
+
+
+class DataLoader(_StockLoader[_T_co]):
+    """A drop-in `torch.utils.data.DataLoader` whose workers do not freeze, leak or drown in copies.
+
+    All of torch's options mean what they mean in torch, and with equal generators the batches are the
+    same, bit for bit. Options of our own, all keyword-only:
+
+    Args:
+        backend: where workers live: "process" (default), "thread", "inline", or "auto" to let a short
+            measurement decide. Random numbers agree with torch's only for "process".
+        arena_bytes: how much memory batches in flight or kept by the program may take before further
+            ones are copied out; None takes a quarter of what is free.
+        pack_lists: show workers large lists of strings, bytes or numbers in the dataset as one
+            packed buffer, so that reading them does not copy their pages into every worker.
+
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[_T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,  # noqa: FBT001 - torch's signature, as are the ones below
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: FBT001, FBT002
+        drop_last: bool = False,  # noqa: FBT001, FBT002
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        backend: Backend = "process",
+        arena_bytes: int | None = None,
+        pack_lists: bool = False,
+    ) -> None:
+        settings.check_counts(num_workers, prefetch_factor, batch_size)
+        settings.check_times(timeout)
+        settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
+        settings.check_own(backend, arena_bytes, pack_lists)
+        # Set before torch's __init__: code that watches it finish must find a whole loader.
+        self.backend = backend
+        self.arena_bytes = arena_bytes
+        self.pack_lists = pack_lists
+        self._spare_arena: Arena | None = None
+        self._batch_s: float | None = None
+        options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            **options,
+        )
+        self.in_order = in_order
+
+    # A property of this very class: tools that mock a loader from its class look for it here.
+    @property
+    def multiprocessing_context(self) -> Any:
+        """The context that worker processes follow; None for the platform's default."""
+        return _StockLoader.multiprocessing_context.fget(self)  # type: ignore[attr-defined]
+
+    @multiprocessing_context.setter
+    def multiprocessing_context(self, context: Any) -> None:
+        _StockLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
+
+    def _get_iterator(self) -> _BaseDataLoaderIter:
+        if self.num_workers == 0:
+            return super()._get_iterator()
+        if self.backend in ("process", "auto") and not choice.has_processes():
+            warnings.warn(_NO_PROCESSES, stacklevel=3)
+            return super()._get_iterator()
+        self.check_worker_number_rationality()
+        return LoaderIterator(self)
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn, as torch does, when there are more workers than CPUs; the cgroup's quota counts too."""
+        cpus = host.cpu_count()
+        if self.num_workers > cpus:
+            warnings.warn(_TOO_MANY.format(self.num_workers, cpus), stacklevel=3)
+
+
+class LoaderIterator(_MultiProcessingDataLoaderIter):
+    """One pass over a loader, or, with persistent workers, all of them."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        _BaseDataLoaderIter.__init__(self, loader)
+        self._owner = os.getpid()
+        self._shutdown = False
+        self._workers: list[Any] = []
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = loader.in_order
+        self._worker_init_fn = loader.worker_init_fn
+        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            self._worker_init_fn = functools.partial(
+                _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
+            )
+        context = loader.multiprocessing_context
+        method = None if context is None else context.get_start_method()
+        self.choice = choice.choose(
+            loader.backend,
+            method,
+            self._trial(loader) if loader.backend == "auto" else None,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
+        )
+        backend = self._start(loader)
+        self._runtime = Runtime(
+            backend,
+            workers=self._num_workers,
+            depth=loader.prefetch_factor or 1,
+            in_order=loader.in_order,
+        )
+        self._finalizer = weakref.finalize(self, self._runtime.close)
+        self._reset(loader, first_iter=True)
+
+    def _trial(self, loader: DataLoader[Any]) -> float | None:
+        """For backend="auto": what a batch costs here, measured once per loader."""
+        if loader._batch_s is None and self._dataset_kind == _DatasetKind.Map:
+            size = loader.batch_size or 1
+            try:
+                indices = range(min(len(loader.dataset), size * TRIAL_BATCHES))  # type: ignore[arg-type]
+            except TypeError:
+                return None  # a dataset without length
+            batches = [list(indices[start : start + size]) for start in range(0, len(indices), size)]
+            if not self._auto_collation:
+                batches = [index for batch in batches for index in batch]  # type: ignore[misc]
+            loader._batch_s = time_of_a_batch(self._job("forked"), batches)
+        return loader._batch_s
+
+    def _job(self, how: Any) -> Job:
+        return Job(
+            kind=self._dataset_kind,
+            dataset=self._dataset,
+            auto_collation=self._auto_collation,
+            collate_fn=self._collate_fn,
+            drop_last=self._drop_last,
+            base_seed=self._base_seed,
+            init_fn=self._worker_init_fn,
+            workers=self._num_workers,
+            shared_seed=self._shared_seed,
+            birth=how,
+        )
+
+    def _start(self, loader: DataLoader[Any]) -> Any:
+        job = self._job(self.choice.birth)
+        if self.choice.backend == "inline":
+            return InlineBackend(job)
+        if self.choice.backend == "thread":
+            threads = ThreadBackend(job)
+            self._workers = list(threads.threads)
+            return threads
+        zygote = birth.forked(job) if self.choice.birth == "forked" else birth.clean(job)
+        arena, loader._spare_arena = loader._spare_arena or Arena(loader.arena_bytes), None
+        backend = ProcessBackend(zygote, self._num_workers, arena)
+        backend.on_close = functools.partial(_keep_arena, weakref.ref(loader), arena)
+        self._workers = list(backend.processes)
+        return backend
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's
+        _BaseDataLoaderIter._reset(self, loader, first_iter)
+        self._refuse_in_fork()
+        self._runtime.begin(self._sampler_iter, is_first=first_iter, shared_seed=self._shared_seed)
+
+    def _next_data(self) -> Any:
+        self._refuse_in_fork()
+        try:
+            data = self._runtime.next_batch(self._timeout)
+        except StopIteration:
+            if not self._persistent_workers:
+                self._shutdown_workers()
+            raise
+        if self._pin_memory:
+            data = torch_pin_memory.pin_memory(data, self._pin_memory_device)
+        return data
+
+    def _shutdown_workers(self) -> None:
+        self._shutdown = True
+        self._finalizer()
+
+    def __del__(self) -> None:
+        # The finalizer does it; torch's own __del__ would look for queues that we do not have.
+        pass
+
+    def _refuse_in_fork(self) -> None:
+        if self._owner != os.getpid():
+            raise foreign_process()
+
+
+def _keep_arena(loader: weakref.ref[DataLoader[Any]], arena: Arena) -> None:
+    """After an epoch: leave its warm memory to the loader's next one."""
+    owner = loader()
+    if owner is None or owner._spare_arena is not None:
+        arena.close()
+        return
+    arena.idle()
+    owner._spare_arena = arena
+
+
+_HAS_IN_ORDER = "in_order" in _StockLoader.__init__.__code__.co_varnames  # torch 2.6 and later
+_NO_PROCESSES = (
+    "[PS005] penstock's process workers need Linux; this loader uses torch's own workers instead. "
+    "backend='thread' works on every platform."
+)
+_TOO_MANY = (
+    "This DataLoader will create {} worker processes in total. Our suggested max number of worker in "
+    "current system is {}, which is smaller than what this DataLoader is going to create. "
+    "Please be aware that excessive worker creation might get DataLoader running slow or even freeze, "
+    "lower the worker number to avoid potential slowness/freeze if necessary."
+)
+
+DataLoader.__module__ = "penstock"
