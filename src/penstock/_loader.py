@@ -27,6 +27,7 @@ from torch.utils.data.dataloader import (
     _sharding_worker_init_fn,
 )
 
+from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
 from penstock._base.words import Backend
@@ -91,6 +92,7 @@ class DataLoader(_StockLoader[_T_co]):
         self.pack_lists = pack_lists
         self._spare_arena: Arena | None = None
         self._batch_s: float | None = None
+        self._packed: dict[int, Any] = {}
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
             dataset,
@@ -154,6 +156,9 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._worker_init_fn = functools.partial(
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
+        if loader.pack_lists:
+            loader._packed = packing.pack_large(self._dataset, loader._packed)
+        self._packed = loader._packed
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
         self.choice = choice.choose(
@@ -198,6 +203,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             workers=self._num_workers,
             shared_seed=self._shared_seed,
             birth=how,
+            packed=self._packed,
         )
 
     def _start(self, loader: DataLoader[Any]) -> Any:
@@ -209,7 +215,10 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._workers = list(threads.threads)
             return threads
         zygote = birth.forked(job) if self.choice.birth == "forked" else birth.clean(job)
-        arena, loader._spare_arena = loader._spare_arena or Arena(loader.arena_bytes), None
+        arena, loader._spare_arena = loader._spare_arena, None
+        if arena is None:
+            is_pinned = self._pin_memory and self._pin_memory_device == "cuda"
+            arena = Arena(loader.arena_bytes, is_pinned=is_pinned)
         backend = ProcessBackend(zygote, self._num_workers, arena)
         backend.on_close = functools.partial(_keep_arena, weakref.ref(loader), arena)
         self._workers = list(backend.processes)

@@ -29,9 +29,13 @@ __all__ = [
 
 
 class PenstockError(Exception):
-    """Base class: what happened, how we know, how to change it, and a code."""
+    """Base class: what happened, how we know, how to change it, and a code.
 
-    def __init__(self, code: str, what: str, *, why: str = "", fix: str = "") -> None:
+    Frameworks that carry exceptions between processes rebuild them from one text; given alone, it is
+    the whole message.
+    """
+
+    def __init__(self, code: str, what: str = "", *, why: str = "", fix: str = "") -> None:
         super().__init__(code, what, why, fix)
         self.code, self.what, self.why, self.fix = code, what, why, fix
 
@@ -40,6 +44,8 @@ class PenstockError(Exception):
         return _rebuild, (type(self), self.code, self.what, self.why, self.fix)
 
     def __str__(self) -> str:
+        if not self.what:
+            return self.code
         lines = [f"[{self.code}] {self.what}"]
         if self.why:
             lines.append(f"  why:  {self.why}")

@@ -23,10 +23,14 @@ import os
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock._arena import lease
 from penstock._arena.segment import Mapping, Segment
 from penstock._base import host
+
+if TYPE_CHECKING:
+    from penstock._arena.pinner import Pinner
 
 # Below this a copy costs less than the lease's bookkeeping and the slab is free again at once.
 COPY_BELOW = 32 << 10  # bytes
@@ -54,7 +58,7 @@ class Slab:
 class Arena:
     """The consumer's stock of slabs."""
 
-    def __init__(self, budget: int | None = None) -> None:
+    def __init__(self, budget: int | None = None, *, is_pinned: bool = False) -> None:
         self.budget = default_budget() if budget is None else budget
         self.expected = 0  # bytes of the largest batch so far
         self.copied_out = 0  # batches that were copied because too many were kept
@@ -65,6 +69,7 @@ class Arena:
         self._given_up: list[int] = []
         self._next_number = 0
         self._is_closed = False
+        self._pinner = _pinner(self._returned) if is_pinned else None
         _watch_forks(self)
 
     @property
@@ -108,11 +113,14 @@ class Arena:
         self.expected = max(self.expected, used)
         if slab.mapping is None or slab.mapping.nbytes < slab.nbytes:
             slab.mapping = slab.segment.map()
+            if self._pinner is not None:
+                self._pinner.register(slab.mapping)
         if used < COPY_BELOW or not self._may_hold():
             self.copied_out += used >= COPY_BELOW
             return memoryview(slab.mapping.whole).cast("B"), False
         self._held.add(slab.number)
-        return lease.hold(slab.mapping, self._returned.append, slab.number), True
+        released = self._returned.append if self._pinner is None else self._pinner.settle
+        return lease.hold(slab.mapping, released, slab.number), True
 
     def copied(self, slab: Slab) -> None:
         """Take back a slab that was opened without a lease."""
@@ -150,6 +158,8 @@ class Arena:
             self._drop(slab)
         self._free.clear()
         self._held.clear()
+        if self._pinner is not None:
+            self._pinner.close()
 
     def _may_hold(self) -> bool:
         if len(self._held) >= MOST_HELD:
@@ -176,6 +186,12 @@ class Arena:
             slab.segment.close()
             slab.mapping = None  # undone once no view of it is left
             self._given_up.append(slab.number)
+
+
+def _pinner(returned: deque[int]) -> Pinner:
+    from penstock._arena.pinner import Pinner
+
+    return Pinner(returned.append)
 
 
 def default_budget() -> int:

@@ -102,7 +102,7 @@ class Mapping:
 
 def _open() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("penstock", os.MFD_CLOEXEC)
+        return os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     return _open_posix()
 
 

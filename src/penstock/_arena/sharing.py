@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import os
 import sys
 import weakref
 from typing import Any, NamedTuple
@@ -54,6 +55,10 @@ def share(view: memoryview, owner: Any) -> Berth | None:
     known = _moved.get(address)
     if known is not None and known.nbytes == view.nbytes and _is_unchanged(known, address):
         return known
+    try:
+        weakref.ref(owner)
+    except TypeError:
+        return None  # its end could not be seen, and the segment would stay for ever
     berth = _move(address, view.nbytes)
     _moved[address] = berth
     weakref.finalize(owner, _forget, address, berth).atexit = False
@@ -80,8 +85,6 @@ def _move(address: int, nbytes: int) -> Berth:
 
 
 def _copy(segment: Segment, address: int, offset: int, nbytes: int) -> None:
-    import os
-
     view = memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B") if nbytes else b""
     done = 0
     while done < nbytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._base.words import Birth
@@ -23,3 +23,4 @@ class Job:
     workers: int
     shared_seed: int | None
     birth: Birth
+    packed: dict[int, Any] = field(default_factory=dict)  # large lists, packed, by identity

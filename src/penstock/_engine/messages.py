@@ -32,10 +32,6 @@ class Rewind(NamedTuple):
     shared_seed: int | None
 
 
-class Stop(NamedTuple):
-    """Finish what is at hand and exit."""
-
-
 # ---- worker to consumer -------------------------------------------------------------------------
 
 
@@ -137,7 +133,7 @@ class Loaded(NamedTuple):
 
 
 KINDS: tuple[type[Any], ...] = (
-    Assign, Rewind, Stop, Filled, Failed, Exhausted, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
+    Assign, Rewind, Filled, Failed, Exhausted, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
     Lost, Loaded,
 )  # fmt: skip
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

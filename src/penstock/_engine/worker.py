@@ -34,7 +34,7 @@ from penstock._engine import failure
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
-from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Stop
+from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
 from penstock.errors import DataError
 
 
@@ -65,14 +65,16 @@ class Worker:
         while True:
             try:
                 parcel = self._channel.wait_message()
+                self._obey(parcel.message, parcel.fds)
             except ChannelClosed:
-                return
-            if isinstance(parcel.message, Assign):
-                self._answer(parcel.message, parcel.fds)
-            elif isinstance(parcel.message, Rewind):
-                self._rewind(parcel.message)
-            elif isinstance(parcel.message, Stop):
-                return
+                return  # the consumer hung up: that is how workers are told to end
+
+    def _obey(self, message: Any, fds: list[int]) -> None:
+        if isinstance(message, Rewind):
+            self._rewind(message)
+        else:
+            assert isinstance(message, Assign), message
+            self._answer(message, fds)
 
     # ---- start ----------------------------------------------------------------------------------
 

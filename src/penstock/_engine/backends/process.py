@@ -197,8 +197,11 @@ class ProcessBackend:
 
     def wait(self, timeout_s: float | None) -> list[events.Event]:
         """What has happened; waits for something up to `timeout_s`, then returns nothing."""
-        if not self._heard:
-            self.listen(timeout_s)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        left = timeout_s
+        while not self._heard and self.listen(left):  # not every message is an event
+            if deadline is not None and (left := deadline - time.monotonic()) <= 0:
+                break
         heard, self._heard = self._heard, []
         return heard
 

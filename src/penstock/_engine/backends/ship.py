@@ -17,7 +17,7 @@ import os
 import pickle
 import sys
 from collections import ChainMap
-from dataclasses import fields
+from dataclasses import fields, replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,15 +62,15 @@ class Cargo(NamedTuple):
 def pack(job: Job) -> Cargo:
     """Make a job ready for the journey; ShippingError names what cannot go."""
     stream, spawning = io.BytesIO(), Spawning()
-    shipper = _shipper()(stream)
+    shipper = _shipper(job.packed)(stream)
     try:
         with spawning:
-            shipper.dump(job)
+            shipper.dump(replace(job, packed={}))
     except ShippingError:
         raise
     except Exception as failure:
         raise _refusal(job, failure) from failure
-    return _load(shipper.buffers, stream.getbuffer(), spawning.fds)
+    return _load(shipper, stream.getbuffer(), spawning.fds)
 
 
 def unpack(manifest: Manifest, fds: list[int]) -> Job:
@@ -84,19 +84,20 @@ def unpack(manifest: Manifest, fds: list[int]) -> Job:
     buffers = [mappings[which][start : start + nbytes] for which, start, nbytes in manifest.buffers]
     start, nbytes = manifest.skeleton
     with received(fds[len(manifest.sizes) :]):
-        job: Job = pickle.loads(mappings[0][start : start + nbytes], buffers=buffers)
+        stream = io.BytesIO(mappings[0][start : start + nbytes])
+        job: Job = _Unloader(stream, buffers=buffers).load()
     for fd in fds:
         os.close(fd)
     return job
 
 
-def _load(buffers: list[pickle.PickleBuffer], skeleton: memoryview, extra: list[int]) -> Cargo:
+def _load(shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
     own = Segment.create()
     segments, table, used = [own], [], 0
     small: list[tuple[int, memoryview]] = []
-    for buffer in buffers:
-        view = buffer.raw()
-        berth = sharing.share(view, memoryview(buffer).obj)
+    for buffer in shipper.buffers:
+        view, array = buffer.raw(), memoryview(buffer).obj
+        berth = sharing.share(view, shipper.owners.get(id(array), array))
         if berth is not None:
             segments.append(berth.segment)
             table.append((len(segments) - 1, berth.offset, view.nbytes))
@@ -121,7 +122,14 @@ def _load(buffers: list[pickle.PickleBuffer], skeleton: memoryview, extra: list[
     return Cargo(manifest, [*(segment.fd for segment in segments), *extra], own)
 
 
-def _shipper() -> Any:
+class _Unloader(pickle.Unpickler):
+    """Unpickles a job; packed lists come in the place of the originals."""
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+
+def _shipper(packed: dict[int, Any]) -> Any:
     import cloudpickle
 
     class Shipper(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -132,19 +140,26 @@ def _shipper() -> Any:
 
         def __init__(self, stream: io.BytesIO) -> None:
             self.buffers: list[pickle.PickleBuffer] = []
+            self.owners: dict[int, Any] = {}  # whose memory an array shows, where it is not its own
             super().__init__(stream, protocol=5, buffer_callback=self.buffers.append)
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                return _reduce_tensor(value)
+                return _reduce_tensor(value, self.owners)
             if isinstance(value, np.memmap) and _is_whole_file(value):
                 return _memmap, (value.filename, value.dtype, value.offset, value.shape)
             return super().reducer_override(value)
 
+        if packed:  # called for every single object, so only when asked for
+
+            def persistent_id(self, value: Any) -> Any:
+                found = packed.get(id(value)) if type(value) is list else None
+                return None if found is None else found[1]
+
     return Shipper
 
 
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
+def _reduce_tensor(tensor: torch.Tensor, owners: dict[int, Any]) -> Any:
     if tensor.device.type not in ("cpu", "meta"):
         raise TypeError(f"cannot ship a tensor on {tensor.device}")
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
@@ -153,6 +168,7 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
     if tensor.requires_grad or not tensor.is_contiguous() or not tensor.numel():
         return tensor.__reduce_ex__(5)
     array = tensor.view(-1).view(torch.uint8).numpy()
+    owners[id(array)] = tensor
     return _tensor, (pickle.PickleBuffer(array), tensor.dtype, tuple(tensor.shape))
 
 
@@ -201,4 +217,4 @@ def _can_go(part: Any) -> bool:
 
 def _dumps(part: Any) -> None:
     with Spawning():
-        _shipper()(io.BytesIO()).dump(part)
+        _shipper({})(io.BytesIO()).dump(part)

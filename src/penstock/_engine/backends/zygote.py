@@ -34,6 +34,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from penstock._arena import packing
 from penstock._base import libc
 from penstock._engine import tame
 from penstock._engine.channel import Channel, ChannelClosed
@@ -79,7 +80,7 @@ class Zygote:
     def serve(self) -> None:
         """Carry out commands until told to quit or until the consumer is gone."""
         tame.tame()
-        gc.collect()
+        packing.swap_large(self._job.dataset, self._job.packed)
         gc.freeze()  # a collection in a worker must not touch, and so copy, the pages of the dataset
         try:
             while self._is_wanted():
