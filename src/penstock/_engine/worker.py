@@ -28,6 +28,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from torch.utils.data.graph_settings import apply_random_seed
 
 from penstock._arena import codec
+from penstock._arena.segment import Segment
 from penstock._arena.slab import SlabWriter
 from penstock._base import libc
 from penstock._engine import failure
@@ -171,6 +172,21 @@ class Worker:
         # Frames of the traceback may still hold samples; those pieces are not worth waiting for.
         is_kept = self._writer.finish()
         return Failed(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(told))
+
+
+def warm_up() -> None:
+    """Do once, in the zygote, what every worker would do for the first time.
+
+    Lazy imports and caches then lie on pages that all workers share, and a worker starts sooner.
+    """
+    seed_worker(0, 0)
+    segment = Segment.create()
+    writer = SlabWriter()
+    writer.learn(0, segment.fd, 0)
+    writer.begin(0, 0, 0)
+    codec.encode([torch.stack([torch.zeros(2)] * 2), np.zeros(2), torch.tensor([1])], writer)
+    writer.finish()
+    writer.close()
 
 
 def seed_worker(base_seed: int, worker: int) -> int:

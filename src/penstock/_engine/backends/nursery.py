@@ -6,6 +6,7 @@ It runs no user code and starts no thread. See NOTE [ Fork and threads ] in `zyg
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -22,8 +23,6 @@ from penstock._engine.backends.zygote import LOOK_S, Zygote, leave_consumer
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.messages import Adopt, Load, Loaded
 
-__all__ = ["life", "worker"]
-
 
 def life(fd: int) -> None:
     """The whole life of the nursery."""
@@ -33,6 +32,9 @@ def life(fd: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
     sys.argv[:] = [""]
     tame.tame()
+    worker.warm_up()
+    gc.collect()
+    gc.freeze()
     watch = None
     with contextlib.suppress(AttributeError, OSError):
         watch = os.pidfd_open(consumer)

@@ -81,6 +81,9 @@ class Zygote:
         """Carry out commands until told to quit or until the consumer is gone."""
         tame.tame()
         packing.swap_large(self._job.dataset, self._job.packed)
+        from penstock._engine.worker import warm_up
+
+        warm_up()
         gc.freeze()  # a collection in a worker must not touch, and so copy, the pages of the dataset
         try:
             while self._is_wanted():
