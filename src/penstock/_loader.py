@@ -229,6 +229,14 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._refuse_in_fork()
         self._runtime.begin(self._sampler_iter, is_first=first_iter, shared_seed=self._shared_seed)
 
+    def __next__(self) -> Any:
+        # torch marks every batch for its profiler, which costs as much as handing over a small one.
+        if self._dataset_kind == _DatasetKind.Iterable or torch.autograd._profiler_enabled():
+            return super().__next__()
+        data = self._next_data()
+        self._num_yielded += 1
+        return data
+
     def _next_data(self) -> Any:
         self._refuse_in_fork()
         try:

@@ -46,6 +46,11 @@ class SlabWriter:
         """Bytes reserved for the current slab."""
         return self._limit
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a batch is being written."""
+        return self._slab >= 0
+
     def learn(self, slab: int, fd: int, nbytes: int) -> None:
         """Take over the descriptor of a slab this worker has not seen before."""
         self.forget(slab)
@@ -76,6 +81,8 @@ class SlabWriter:
 
     def buffer(self) -> Any:
         """The whole slab as an array of bytes; views of it keep the slab from being reused."""
+        if not self._views:
+            self._grow(SMALLEST)
         return self._views[0][2]
 
     def address(self) -> int:
@@ -92,7 +99,7 @@ class SlabWriter:
     def finish(self) -> bool:
         """End the batch; True when user code still holds a piece of it."""
         watches = [weakref.ref(array) for _, _, array in self._views]
-        self._views = []
+        self._slab, self._views = -1, []
         return any(watch() is not None for watch in watches)
 
     def close(self) -> None:

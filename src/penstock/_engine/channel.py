@@ -99,16 +99,17 @@ class Channel:
 
     def receive_nowait(self) -> list[Parcel]:
         """Every message that has arrived; possibly none."""
-        while True:
-            try:
-                if not self._read():
-                    break
-            except BlockingIOError:
-                return self._parse()
-        parcels = self._parse()
-        if parcels:
-            return parcels  # the end-of-file is still there next time
-        raise ChannelClosed
+        try:
+            while self._read() == _CHUNK:
+                pass  # a full read: there may be more
+        except BlockingIOError:
+            pass
+        except ChannelClosed:
+            parcels = self._parse()
+            if parcels:
+                return parcels  # the end-of-file is still there next time
+            raise
+        return self._parse()
 
     def wait_message(self) -> Parcel:
         """The next message; wakes also when the other side dies (`ChannelClosed`)."""
@@ -116,8 +117,7 @@ class Channel:
             parcel = self._parse_one()
             if parcel is not None:
                 return parcel
-            if not self._read():
-                raise ChannelClosed
+            self._read()
 
     def close(self) -> None:
         """Close this end, and descriptors that nobody took. May be called twice."""
@@ -132,21 +132,23 @@ class Channel:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         return self._sock.sendmsg([frame], rights)
 
-    def _read(self) -> bool:
-        """Read once; False at the end of file."""
+    def _read(self) -> int:
+        """Read once; return the number of bytes."""
         try:
             data, ancillary, _, _ = self._sock.recvmsg(
                 _CHUNK, socket.CMSG_SPACE(4 * _MOST_FDS), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
             )
-        except ConnectionResetError:
-            return False
+        except ConnectionResetError as failure:
+            raise ChannelClosed from failure
         for level, kind, payload in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 received = array.array("i")
                 received.frombytes(payload[: len(payload) - len(payload) % received.itemsize])
                 self._fds.extend(received)
+        if not data:
+            raise ChannelClosed
         self._inbox += data
-        return bool(data)
+        return len(data)
 
     def _parse(self) -> list[Parcel]:
         parcels = []

@@ -210,21 +210,15 @@ def collate_into(writer: SlabWriter) -> None:
 
     def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
         first = batch[0]
-        if type(first) is not torch.Tensor or first.device.type != "cpu" or not first.numel():
-            return _stack(batch)
+        if not writer.is_open or type(first) is not torch.Tensor or not first.numel() or not first.is_cpu:
+            return torch.stack(list(batch), 0)  # nothing to gain, or no slab to write to
         if first.layout is not torch.strided or first.is_nested or first.is_quantized:
             return stock(batch, collate_fn_map=collate_fn_map)  # says why not
-        shape = first.shape
-        if any(sample.shape != shape for sample in batch):
-            return torch.stack(batch, 0)  # says which sizes
         offset = writer.allocate(len(batch) * first.nbytes)
         out = torch.frombuffer(
             writer.buffer(), dtype=first.dtype, count=len(batch) * first.numel(), offset=offset
         )
-        return torch.stack(batch, 0, out=out.view(len(batch), *shape))
+        return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
 
     table[torch.Tensor] = collate_tensor
 
-
-def _stack(batch: Any) -> torch.Tensor:
-    return torch.stack(list(batch), 0)

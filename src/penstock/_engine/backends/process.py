@@ -224,7 +224,8 @@ class ProcessBackend:
         channel = self.channels[worker]
         if channel.fileno() < 0:
             return
-        self._flush(worker)
+        if channel.has_outbox:
+            self._flush(worker)
         try:
             parcels = channel.receive_nowait()
         except ChannelClosed:
@@ -316,7 +317,8 @@ class ProcessBackend:
             channel.send(message, fds)
         except ChannelClosed:
             return  # as above
-        self._watch_outbox(worker)
+        if channel.has_outbox:
+            self._watch_outbox(worker)
 
     def _flush(self, worker: int) -> None:
         try:
