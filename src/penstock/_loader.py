@@ -90,9 +90,7 @@ class DataLoader(_StockLoader[_T_co]):
         self.backend = backend
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
-        self._spare_arena: Arena | None = None
-        self._batch_s: float | None = None
-        self._packed: dict[int, Any] = {}
+        self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
             dataset,
@@ -141,6 +139,43 @@ class DataLoader(_StockLoader[_T_co]):
             warnings.warn(_TOO_MANY.format(self.num_workers, cpus), stacklevel=3)
 
 
+class Warm:
+    """What a loader keeps between two passes: memory for batches, packed lists, a measurement.
+
+    It belongs to one loader: a copy of the loader, shallow, deep or pickled, gets its own.
+    """
+
+    def __init__(self, owner: DataLoader[Any] | None = None) -> None:
+        self.owner = None if owner is None else weakref.ref(owner)
+        self.arena: Arena | None = None
+        self.packed: dict[int, Any] = {}
+        self.batch_s: float | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Warm, ()
+
+    @staticmethod
+    def of(loader: DataLoader[Any]) -> Warm:
+        """The loader's own, made new if it has been copied from another."""
+        warm = loader._warm
+        if warm.owner is None or warm.owner() is not loader:
+            warm = loader._warm = Warm(loader)
+        return warm
+
+    def take_arena(self, budget: int | None, *, is_pinned: bool) -> Arena:
+        """The arena that the last pass left, or a new one."""
+        arena, self.arena = self.arena, None
+        return arena or Arena(budget, is_pinned=is_pinned)
+
+    def keep_arena(self, arena: Arena) -> None:
+        """After a pass: leave its warm memory to the next one."""
+        if self.arena is not None or self.owner is None or self.owner() is None:
+            arena.close()
+            return
+        arena.idle()
+        self.arena = arena
+
+
 class LoaderIterator(_MultiProcessingDataLoaderIter):
     """One pass over a loader, or, with persistent workers, all of them."""
 
@@ -156,9 +191,9 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._worker_init_fn = functools.partial(
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
+        self._warm = Warm.of(loader)
         if loader.pack_lists:
-            loader._packed = packing.pack_large(self._dataset, loader._packed)
-        self._packed = loader._packed
+            self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
         self.choice = choice.choose(
@@ -179,7 +214,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
 
     def _trial(self, loader: DataLoader[Any]) -> float | None:
         """For backend="auto": what a batch costs here, measured once per loader."""
-        if loader._batch_s is None and self._dataset_kind == _DatasetKind.Map:
+        if self._warm.batch_s is None and self._dataset_kind == _DatasetKind.Map:
             size = loader.batch_size or 1
             try:
                 indices = range(min(len(loader.dataset), size * TRIAL_BATCHES))  # type: ignore[arg-type]
@@ -188,8 +223,8 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             batches = [list(indices[start : start + size]) for start in range(0, len(indices), size)]
             if not self._auto_collation:
                 batches = [index for batch in batches for index in batch]  # type: ignore[misc]
-            loader._batch_s = time_of_a_batch(self._job("forked"), batches)
-        return loader._batch_s
+            self._warm.batch_s = time_of_a_batch(self._job("forked"), batches)
+        return self._warm.batch_s
 
     def _job(self, how: Any) -> Job:
         return Job(
@@ -203,7 +238,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             workers=self._num_workers,
             shared_seed=self._shared_seed,
             birth=how,
-            packed=self._packed,
+            packed=self._warm.packed,
         )
 
     def _start(self, loader: DataLoader[Any]) -> Any:
@@ -215,12 +250,10 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._workers = list(threads.threads)
             return threads
         zygote = birth.forked(job) if self.choice.birth == "forked" else birth.clean(job)
-        arena, loader._spare_arena = loader._spare_arena, None
-        if arena is None:
-            is_pinned = self._pin_memory and self._pin_memory_device == "cuda"
-            arena = Arena(loader.arena_bytes, is_pinned=is_pinned)
+        is_pinned = self._pin_memory and self._pin_memory_device == "cuda"
+        arena = self._warm.take_arena(loader.arena_bytes, is_pinned=is_pinned)
         backend = ProcessBackend(zygote, self._num_workers, arena)
-        backend.on_close = functools.partial(_keep_arena, weakref.ref(loader), arena)
+        backend.on_close = functools.partial(self._warm.keep_arena, arena)
         self._workers = list(backend.processes)
         return backend
 
@@ -260,16 +293,6 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
     def _refuse_in_fork(self) -> None:
         if self._owner != os.getpid():
             raise foreign_process()
-
-
-def _keep_arena(loader: weakref.ref[DataLoader[Any]], arena: Arena) -> None:
-    """After an epoch: leave its warm memory to the loader's next one."""
-    owner = loader()
-    if owner is None or owner._spare_arena is not None:
-        arena.close()
-        return
-    arena.idle()
-    owner._spare_arena = arena
 
 
 _HAS_IN_ORDER = "in_order" in _StockLoader.__init__.__code__.co_varnames  # torch 2.6 and later

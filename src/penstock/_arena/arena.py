@@ -70,6 +70,7 @@ class Arena:
         self._next_number = 0
         self._is_closed = False
         self._pinner = _pinner(self._returned) if is_pinned else None
+        self._abandon = weakref.finalize(self, _abandon, self._slabs, self._pinner)
         _watch_forks(self)
 
     @property
@@ -158,8 +159,7 @@ class Arena:
             self._drop(slab)
         self._free.clear()
         self._held.clear()
-        if self._pinner is not None:
-            self._pinner.close()
+        self._abandon()
 
     def _may_hold(self) -> bool:
         if len(self._held) >= MOST_HELD:
@@ -186,6 +186,14 @@ class Arena:
             slab.segment.close()
             slab.mapping = None  # undone once no view of it is left
             self._given_up.append(slab.number)
+
+
+def _abandon(slabs: dict[int, Slab], pinner: Pinner | None) -> None:
+    """Give back what an arena has, when it is closed or nobody holds it any more."""
+    for slab in slabs.values():
+        slab.segment.close()
+    if pinner is not None:
+        pinner.close()
 
 
 def _pinner(returned: deque[int]) -> Pinner:

@@ -28,6 +28,7 @@ from collections import ChainMap
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from penstock._arena.slab import SlabWriter
@@ -67,12 +68,13 @@ def encode(batch: Any, writer: SlabWriter, pickler: type[Encoder] | None = None)
 
 def decode(view: memoryview, place: Place, *, copy: bool = False) -> Any:
     """The batch at `place`, as views of the slab, or copied out of it so that it may be reused."""
-    words = struct.unpack_from(f"{2 * place.buffers}Q", view, place.table)
-    spans = zip(words[::2], words[1::2], strict=True)
     if copy:
-        buffers: list[Any] = [bytearray(view[start : start + nbytes]) for start, nbytes in spans]
-    else:
-        buffers = [view[start : start + nbytes] for start, nbytes in spans]
+        # torch's allocator, for its alignment; one block, so that offsets stay what they are.
+        block = memoryview(torch.empty(place.end, dtype=torch.uint8, device="cpu").numpy())  # type: ignore[arg-type]
+        block[:] = view[: place.end]
+        view = block
+    words = struct.unpack_from(f"{2 * place.buffers}Q", view, place.table)
+    buffers = [view[start : start + nbytes] for start, nbytes in zip(words[::2], words[1::2], strict=True)]
     split = place.table + 16 * place.buffers
     return pickle.loads(view[split : split + place.skeleton], buffers=buffers)
 
@@ -83,6 +85,8 @@ class Hold:
     def __init__(self, writer: SlabWriter) -> None:
         self.entries: list[tuple[int, int]] = []
         self._writer = writer
+        # (address, bytes, offset, tensor): the tensor keeps its memory from being given to another.
+        self._copied: list[tuple[int, int, int, Any]] = []
 
     def take(self, buffer: pickle.PickleBuffer) -> bool:
         """Copy a buffer that pickle found (a numpy array's, say) into the slab."""
@@ -93,17 +97,33 @@ class Hold:
             self.entries.append((offset, raw.nbytes))
         return False  # out of band
 
-    def place(self, address: int, nbytes: int) -> pickle.PickleBuffer:
-        """Put bytes into the slab, unless they are there; the result stands for them in the stream.
+    def place(self, tensor: torch.Tensor | torch.UntypedStorage, nbytes: int) -> pickle.PickleBuffer:
+        """Put the bytes of a dense tensor into the slab, unless they are there.
 
-        The caller pickles it at once, before any other buffer: the order of entries is the stream's.
+        The result stands for them in the stream. The caller pickles it at once, before any other buffer:
+        the order of entries is the stream's.
         """
+        address = tensor.data_ptr()
         offset = self._writer.offset_of(address)
         if offset is None:
-            offset = self._writer.allocate(nbytes)
-            libc.memmove(self._writer.address() + offset, address, nbytes)
+            offset = self._find(address, nbytes)
+        if offset is None:
+            offset = self._copy(address, nbytes)
+            self._copied.append((address, nbytes, offset, tensor))
         self.entries.append((offset, nbytes))
         return _PLACEHOLDER
+
+    def _copy(self, address: int, nbytes: int) -> int:
+        offset = self._writer.allocate(nbytes)
+        libc.memmove(self._writer.address() + offset, address, nbytes)
+        return offset
+
+    def _find(self, address: int, nbytes: int) -> int | None:
+        """Where these bytes were copied to already: tensors that share memory go on sharing it."""
+        for start, length, offset, _ in self._copied:
+            if start <= address and address + nbytes <= start + length:
+                return offset + address - start
+        return None
 
 
 class Encoder(pickle.Pickler):
@@ -155,12 +175,16 @@ def reduce_tensor(hold: Hold, value: Any) -> Any:
         return _reduce_plain(hold, value)
     if isinstance(value, torch.Tensor):
         return _reduce_special(value)
+    if type(value) is np.ndarray and not value.flags.writeable:
+        return value.copy().__reduce_ex__(5)  # else it would arrive read-only, unlike with torch
     if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
         if not value.nbytes():
             return torch.UntypedStorage, (0,)
-        return _storage, (hold.place(value.data_ptr(), value.nbytes()),)
-    if isinstance(value, torch.storage.TypedStorage) and value.device.type == "cpu":
-        return _typed_storage, (value._untyped_storage, str(value.dtype))  # noqa: SLF001
+        return _storage, (hold.place(value, value.nbytes()),)
+    if isinstance(value, torch.storage.TypedStorage):
+        untyped = value._untyped_storage  # noqa: SLF001 - the public names warn of their deprecation
+        if untyped.device.type == "cpu":
+            return _typed_storage, (untyped, str(value.dtype))
     return NotImplemented
 
 
@@ -183,7 +207,7 @@ def _reduce_plain(hold: Hold, tensor: torch.Tensor) -> Any:
     nbytes = tensor.nbytes
     if not nbytes:
         return _empty, (name, shape, needs_grad)
-    buffer = hold.place(tensor.data_ptr(), nbytes)
+    buffer = hold.place(tensor, nbytes)
     if strides is None and not needs_grad:
         return _tensor, (buffer, name, shape)
     return _tensor, (buffer, name, shape, strides, needs_grad)
@@ -228,7 +252,7 @@ def _tensor(
 
 
 def _empty(dtype: str, shape: tuple[int, ...], needs_grad: bool) -> torch.Tensor:  # noqa: FBT001
-    return torch.empty(shape, dtype=_DTYPES[dtype], requires_grad=needs_grad)
+    return torch.empty(shape, dtype=_DTYPES[dtype], device="cpu", requires_grad=needs_grad)
 
 
 def _storage(buffer: Any) -> torch.UntypedStorage:

@@ -221,4 +221,3 @@ def collate_into(writer: SlabWriter) -> None:
         return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
 
     table[torch.Tensor] = collate_tensor
-
