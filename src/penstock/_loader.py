@@ -30,7 +30,7 @@ from torch.utils.data.dataloader import (
 from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
-from penstock._base.words import Backend
+from penstock._base.words import Backend, Birth
 from penstock._engine.backends import birth, choice
 from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
 from penstock._engine.backends.process import ProcessBackend
@@ -202,12 +202,13 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._trial(loader) if loader.backend == "auto" else None,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
-        backend = self._start(loader)
+        self._arena_bytes = loader.arena_bytes
         self._runtime = Runtime(
-            backend,
+            self._start(self.choice.backend, self.choice.birth),
             workers=self._num_workers,
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
+            rebirths=self._rebirths(),
         )
         self._finalizer = weakref.finalize(self, self._runtime.close)
         self._reset(loader, first_iter=True)
@@ -241,21 +242,37 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             packed=self._warm.packed,
         )
 
-    def _start(self, loader: DataLoader[Any]) -> Any:
-        job = self._job(self.choice.birth)
-        if self.choice.backend == "inline":
+    def _start(self, backend: Backend, how: Birth) -> Any:
+        job = self._job(how)
+        if backend == "inline":
             return InlineBackend(job)
-        if self.choice.backend == "thread":
+        if backend == "thread":
             threads = ThreadBackend(job)
             self._workers = list(threads.threads)
             return threads
-        zygote = birth.forked(job) if self.choice.birth == "forked" else birth.clean(job)
+        zygote = birth.forked(job) if how == "forked" else birth.clean(job)
         is_pinned = self._pin_memory and self._pin_memory_device == "cuda"
-        arena = self._warm.take_arena(loader.arena_bytes, is_pinned=is_pinned)
-        backend = ProcessBackend(zygote, self._num_workers, arena)
-        backend.on_close = functools.partial(self._warm.keep_arena, arena)
-        self._workers = list(backend.processes)
-        return backend
+        arena = self._warm.take_arena(self._arena_bytes, is_pinned=is_pinned)
+        processes = ProcessBackend(zygote, self._num_workers, arena)
+        processes.on_close = functools.partial(self._warm.keep_arena, arena)
+        self._workers = list(processes.processes)
+        return processes
+
+    def _rebirths(self) -> list[Callable[[], Any]]:
+        """How to begin again, should a forked zygote be poisoned: fork at a better moment, then clean.
+
+        Not for iterable datasets: where they were is known to the lost workers alone.
+        """
+        if self.choice[:2] != ("process", "forked") or self._dataset_kind == _DatasetKind.Iterable:
+            return []
+        me = weakref.ref(self)  # the runtime must not keep the iterator alive
+
+        def begin(how: Birth) -> Any:
+            iterator = me()
+            assert iterator is not None
+            return iterator._start("process", how)
+
+        return [functools.partial(begin, "forked"), functools.partial(begin, "clean")]
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's
         _BaseDataLoaderIter._reset(self, loader, first_iter)

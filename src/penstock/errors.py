@@ -90,94 +90,103 @@ def _rebuild(cls: type[PenstockError], code: str, what: str, why: str, fix: str)
 CODES: dict[str, tuple[str, str]] = {
     "PS001": (
         "an option has the wrong type",
-        "The value has a type that this option does not take, for example `num_workers='4'` read from\n"
+        "The value has a type that this option does not take, for example `num_workers='4'` read from "
         "an environment variable. Nothing was started. Convert the value before it is passed.",
     ),
     "PS002": (
         "an option is out of range",
-        "The value has the right type but is not allowed. The message gives the value, what is allowed\n"
-        "and the nearest value that would be taken. Nothing was started.",
+        "The value has the right type but is not allowed. The message gives the value, what is "
+        "allowed and the nearest value that would be taken. Nothing was started.",
     ),
     "PS003": (
         "two options exclude each other",
-        "Both were given, and they contradict: `sampler` decides the order, so `shuffle` cannot;\n"
-        "`batch_sampler` decides the batches, so `batch_size`, `shuffle`, `sampler` and `drop_last`\n"
+        "Both were given, and they contradict: `sampler` decides the order, so `shuffle` cannot; "
+        "`batch_sampler` decides the batches, so `batch_size`, `shuffle`, `sampler` and `drop_last` "
         "cannot; worker options need `num_workers` above 0. Leave one of the two out.",
     ),
     "PS004": (
         "the option does not fit the dataset",
-        "An iterable-style dataset yields samples in its own order, so a sampler, a batch sampler or\n"
-        "`shuffle=True` has nothing to choose from. Shuffle inside the dataset, or use a map-style one.",
+        "An iterable-style dataset yields samples in its own order, so a sampler, a batch sampler or "
+        "`shuffle=True` has nothing to choose from. Shuffle inside the dataset, or use a map-style "
+        "one.",
     ),
     "PS005": (
         "the platform has no such backend",
-        "Process workers need Linux. Elsewhere the loader falls back to torch's own workers and says so\n"
-        "once. `backend='thread'` and `backend='inline'` work on every platform.",
+        "Process workers need Linux. Elsewhere the loader falls back to torch's own workers and says "
+        "so once. `backend='thread'` and `backend='inline'` work on every platform.",
     ),
     "PS006": (
         "the iterator belongs to another process",
-        "The process was forked while a loader was being iterated, and the child asked the inherited\n"
-        "iterator for a batch. Workers and batches stay with the parent. Call `iter(loader)` in the child.",
+        "The process was forked while a loader was being iterated, and the child asked the inherited "
+        "iterator for a batch. Workers and batches stay with the parent. Call `iter(loader)` in the "
+        "child.",
     ),
     "PS501": (
         "a batch cannot be handed over",
-        "The worker made the batch, but it holds an object that cannot be pickled (a generator, an open\n"
-        "file, a lock, an object of a class defined inside a function). torch's loader hangs here, because\n"
-        "it pickles in a background thread that drops the failure. Return plain data: tensors, arrays,\n"
-        "numbers, strings and containers of them; or move the class to the top level of a module.",
+        "The worker made the batch, but it holds an object that cannot be pickled (a generator, an "
+        "open file, a lock, an object of a class defined inside a function). torch's loader hangs "
+        "here, because it pickles in a background thread that drops the failure. Return plain data: "
+        "tensors, arrays, numbers, strings and containers of them; or move the class to the top level "
+        "of a module.",
     ),
     "PS502": (
         "StopIteration in a map-style dataset",
-        "`__getitem__` or the collate function raised StopIteration. torch reads that as the end of the\n"
-        "data and silently ends the epoch early. Here it is an error, as PEP 479 makes it in generators.\n"
-        "Catch it in the dataset, often from a bare `next(...)`, and raise IndexError or ValueError.",
+        "`__getitem__` or the collate function raised StopIteration. torch reads that as the end of "
+        "the data and silently ends the epoch early. Here it is an error, as PEP 479 makes it in "
+        "generators. Catch it in the dataset, often from a bare `next(...)`, and raise IndexError or "
+        "ValueError.",
     ),
     "PS503": (
         "the dataset cannot be sent to a fresh process",
-        "With `multiprocessing_context='spawn'` or 'forkserver' the dataset is shipped to a new\n"
-        "interpreter. Lambdas, closures and notebook classes can go; what belongs to the operating system\n"
-        "cannot: open files, sockets, database handles, generators, running threads, CUDA tensors. The message\n"
-        "names the attribute. Open it on first use in the worker, or in `worker_init_fn`, or drop it in\n"
-        "`__getstate__`.",
+        "With `multiprocessing_context='spawn'` or 'forkserver' the dataset is shipped to a new "
+        "interpreter. Lambdas, closures and notebook classes can go; what belongs to the operating "
+        "system cannot: open files, sockets, database handles, generators, running threads, CUDA "
+        "tensors. The message names the attribute. Open it on first use in the worker, or in "
+        "`worker_init_fn`, or drop it in `__getstate__`.",
     ),
     "PS504": (
         "the worker's answer cannot be rebuilt",
-        "The batch was pickled in the worker but cannot be unpickled in the training process, usually\n"
-        "because a class does its work in `__setstate__` or its `__reduce__` is wrong. `pickle.loads(\n"
+        "The batch was pickled in the worker but cannot be unpickled in the training process, usually "
+        "because a class does its work in `__setstate__` or its `__reduce__` is wrong. `pickle.loads( "
         "pickle.dumps(batch))` at `num_workers=0` shows the same failure.",
     ),
     "PS601": (
         "a worker died",
-        "The worker's process is gone. The message gives the signal or exit status and the work it held.\n"
-        "SIGKILL is usually the out-of-memory killer; SIGSEGV and SIGABRT are native code; an exit status\n"
-        "means that the dataset called `sys.exit` or `os._exit`. Run that index at `num_workers=0` to see it.",
+        "The worker's process is gone. The message gives the signal or exit status and the work it "
+        "held. SIGKILL is usually the out-of-memory killer; SIGSEGV and SIGABRT are native code; an "
+        "exit status means that the dataset called `sys.exit` or `os._exit`. Run that index at "
+        "`num_workers=0` to see it.",
     ),
     "PS602": (
         "no batch within `timeout`",
-        "`timeout=` was set, and no worker finished a batch in that time. The message names what each\n"
+        "`timeout=` was set, and no worker finished a batch in that time. The message names what each "
         "worker was doing. A sample that waits for the network or a lock is the usual cause.",
     ),
     "PS603": (
         "workers cannot be started",
-        "The process that workers come from did not come up, or could not fork. The message has its last\n"
-        "words. Too little memory, a process limit (`ulimit -u`) or an import that fails are usual.",
+        "The process that workers come from did not come up, or could not fork. The message has its "
+        "last words. Too little memory, a process limit (`ulimit -u`) or an import that fails are "
+        "usual.",
     ),
     "PS604": (
         "a forked worker was stuck on a lock nobody holds",
-        "Another thread of the training process held a lock at the moment of the fork; its copy in the\n"
-        "worker can never be released. The loader started fresh workers from a clean process instead, and\n"
-        "says so once. Pass `multiprocessing_context='forkserver'`, or create the loader before the thread.",
+        "Another thread of the training process held a lock at the moment of the fork; its copy in "
+        "the worker can never be released. The kernel shows it: one thread, asleep in a private "
+        "futex without a deadline. The loader forked again and, if that did not help, started fresh "
+        "workers from a clean process. Pass `multiprocessing_context='forkserver'`, or create the "
+        "loader before the thread.",
     ),
     "PS701": (
         "no room for a batch",
-        "The batch needs more shared memory than the machine or the memory cgroup has left. Batches do not\n"
-        "use `/dev/shm`, so its size does not matter here. Lower `batch_size`, `num_workers` or\n"
-        "`prefetch_factor`, or raise the memory limit.",
+        "The batch needs more shared memory than the machine or the memory cgroup has left. Batches "
+        "do not use `/dev/shm`, so its size does not matter here. Lower `batch_size`, `num_workers` "
+        "or `prefetch_factor`, or raise the memory limit.",
     ),
     "PS702": (
         "the system refused shared memory",
-        "The operating system has no descriptor or mapping left (`ulimit -n`, `vm.max_map_count`). The loader\n"
-        "itself needs about two descriptors per batch in flight. Raise the limit, or keep fewer files open.",
+        "The operating system has no descriptor or mapping left (`ulimit -n`, `vm.max_map_count`). "
+        "The loader itself needs about two descriptors per batch in flight. Raise the limit, or keep "
+        "fewer files open.",
     ),
     "PS901": (
         "a bug in penstock",

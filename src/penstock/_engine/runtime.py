@@ -12,16 +12,18 @@ Runs on the consumer's thread; one runtime for one iterator.
 from __future__ import annotations
 
 import signal
+import time
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock._engine import events, shutdown
 from penstock._engine.scheduler import Scheduler
 from penstock.errors import SettingsError, WorkerLostError
 
-# The longest sleep without a look around; events wake it earlier.
-LOOK_S = 5.0
+# The longest sleep without a look at the workers; events wake it earlier.
+LOOK_S = 2.0
 
 
 class Backend(Protocol):
@@ -42,12 +44,25 @@ class Backend(Protocol):
     def rewind(self, shared_seed: int | None) -> None:
         """Begin the next epoch in every worker."""
 
+    def find_stuck(self, workers: list[int]) -> int | None:
+        """One of these workers that provably waits for what can never come, or None."""
+
 
 class Runtime:
     """The engine of one iterator."""
 
-    def __init__(self, backend: Backend, *, workers: int, depth: int, in_order: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        workers: int,
+        depth: int,
+        in_order: bool,
+        rebirths: Iterable[Callable[[], Backend]] = (),
+    ) -> None:
+        """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck."""
         self._backend = backend
+        self._rebirths = deque(rebirths)
         self._workers = workers
         self._depth = depth
         self._in_order = in_order
@@ -126,11 +141,25 @@ class Runtime:
     # ---- events ---------------------------------------------------------------------------------
 
     def _advance(self, timeout_s: float) -> None:
-        heard = self._backend.wait(timeout_s or LOOK_S)
-        if not heard and timeout_s:
-            raise self._timed_out(timeout_s)
+        deadline = time.monotonic() + timeout_s if timeout_s else None
+        while not (heard := self._backend.wait(min(timeout_s or LOOK_S, LOOK_S))):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self._timed_out(timeout_s)
+            busy = [worker for worker in range(self._workers) if self._scheduler.tickets_of(worker)]
+            stuck = self._backend.find_stuck(busy)
+            if stuck is not None and self._rebirths:
+                self._begin_again(stuck)
         for event in heard:
             self._hear(event)
+
+    def _begin_again(self, stuck: int) -> None:
+        """Give up forked workers that inherited a locked lock; start others in their place."""
+        warnings.warn(_STUCK.format(stuck), stacklevel=6)
+        shutdown.close(self._backend)
+        self._backend = self._rebirths.popleft()()
+        again = [number for worker in range(self._workers) for number in self._scheduler.lose(worker)]
+        self._undispatched = deque((number, self._scheduler.owner(number)) for number in sorted(again))
+        self._dispatch()
 
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.Answered):
@@ -227,3 +256,10 @@ def _few(indices: Any) -> str:
     if isinstance(indices, (list, tuple)) and len(indices) > 8:  # noqa: PLR2004 - what fits on a line
         return f"{', '.join(map(str, indices[:8]))}, … ({len(indices)} in all)"
     return str(indices)
+
+
+_STUCK = (
+    "[PS604] worker {} inherited a lock that another thread held at the fork, and nobody can release it: "
+    "all workers were started again, and no batch was lost. Pass multiprocessing_context='forkserver' "
+    "to start from a clean process at once."
+)

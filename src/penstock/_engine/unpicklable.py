@@ -48,6 +48,19 @@ def _all_parts(value: Any) -> Iterator[tuple[str, Any]]:
         if part is not None and part is not value:
             yield f".{attribute}", part
     yield from _closure(value)
+    yield from _globals(value)
+
+
+def _globals(value: Any) -> Iterator[tuple[str, Any]]:
+    """What the methods of a `__main__` class use: such a class goes by value, and takes these along."""
+    kind = type(value)
+    if kind.__module__ != "__main__":
+        return
+    for method in vars(kind).values():
+        code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
+        for name in code.co_names if code is not None else ():
+            if name in names:
+                yield f" (the global {name} that its class uses)", names[name]
 
 
 def _state(value: Any) -> Any:

@@ -62,6 +62,10 @@ class InlineBackend:
         self._tickets.clear()
         self._fetcher = Fetcher(self._job, self._job.dataset)
 
+    def find_stuck(self, workers: list[int]) -> int | None:
+        """Nobody can be told to be: there is no fork."""
+        del workers
+
     def close(self) -> None:
         """Drop what is left."""
         self._tickets.clear()

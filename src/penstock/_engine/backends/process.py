@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from penstock._arena import codec
 from penstock._arena.arena import Arena, Slab
-from penstock._engine import events, failure
+from penstock._engine import events, failure, health
 from penstock._engine.backends.birth import ZygoteHandle
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.messages import (
@@ -129,6 +129,7 @@ class ProcessBackend:
         self._slabs: dict[tuple[int, int], Slab] = {}  # by ticket and attempt
         self._news: list[tuple[int, ...]] = [() for _ in range(workers)]  # slabs to forget
         self._heard: list[events.Event] = []  # events found while looking for something else
+        self._looks: dict[int, health.Look | None] = {}
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
         self._by_fd: dict[int, int] = {}
@@ -192,6 +193,16 @@ class ProcessBackend:
     def discard(self, payload: Payload) -> None:
         """Drop an answer that nobody will see."""
         self.arena.cancel(payload.slab)
+
+    def find_stuck(self, workers: list[int]) -> int | None:
+        """One of these workers that provably waits for a lock nobody holds, or None. Ask twice."""
+        for worker in workers:
+            pid = self.processes[worker].pid
+            before, now = self._looks.get(worker), health.look(pid) if pid else None
+            self._looks[worker] = now
+            if health.is_stuck(before, now):
+                return worker
+        return None
 
     # ---- events ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import sys
+import threading
 from collections import ChainMap
 from dataclasses import fields, replace
 from multiprocessing.reduction import ForkingPickler
@@ -34,6 +35,13 @@ from penstock._engine.unpicklable import find_unpicklable
 from penstock.errors import ShippingError
 
 _ALIGNMENT = 64
+
+# What guards one process's threads starts anew in another: unlocked, empty.
+_FRESH: dict[type, Any] = {
+    type(threading.Lock()): lambda _: (threading.Lock, ()),
+    type(threading.RLock()): lambda _: (threading.RLock, ()),
+    threading.local: lambda _: (threading.local, ()),
+}
 
 
 class Manifest(NamedTuple):
@@ -134,6 +142,7 @@ def _shipper(packed: dict[int, Any]) -> Any:
 
     class Shipper(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
         dispatch_table = ChainMap(
+            _FRESH,
             cloudpickle.Pickler.dispatch_table,
             ForkingPickler._extra_reducers,  # type: ignore[attr-defined]  # noqa: SLF001
         )

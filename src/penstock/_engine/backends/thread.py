@@ -95,6 +95,10 @@ class ThreadBackend:
         for inbox in self._inboxes:
             inbox.put(_REWIND)
 
+    def find_stuck(self, workers: list[int]) -> int | None:
+        """Nobody can be told to be: there is no fork."""
+        del workers
+
     def close(self) -> None:
         """Ask the threads to end, and wait a little. May be called twice."""
         self._is_closing.set()

@@ -1,0 +1,58 @@
+"""`penstock`: the commands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from penstock import __version__
+
+# name: one line for --help. The module is _cli/cmd_<name>.py, with a function `command`.
+COMMANDS = {
+    "demo": "Run one of the classic failures with torch's loader and with ours, side by side.",
+    "explain": "Say what an error code means and what to do about it.",
+}
+
+
+class Commands(click.Group):
+    """Knows the names at once and loads a command's module only when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, if there is one."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"penstock._cli.cmd_{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a name that does not exist, suggest the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if close:
+                error.message += f" Did you mean {close[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="penstock")
+def main() -> None:
+    """A DataLoader that does not freeze, die or starve the GPU when num_workers > 0."""
