@@ -1,8 +1,8 @@
 """`DataLoader`: torch's class, with another engine under it.
 
 The face is torch's own: it subclasses `torch.utils.data.DataLoader`, takes the same arguments in the same
-order, and its iterator is a `_MultiProcessingDataLoaderIter`, because Lightning, Accelerate and others look for
-exactly these names. What is replaced is what happens after `iter()`.
+order, and its iterator is a `_MultiProcessingDataLoaderIter`, because Lightning, Accelerate and others look
+for exactly these names. What is replaced is what happens after `iter()`.
 
 Runs on the consumer's thread.
 """
@@ -234,7 +234,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             auto_collation=self._auto_collation,
             collate_fn=self._collate_fn,
             drop_last=self._drop_last,
-            base_seed=self._base_seed,
+            base_seed=int(self._base_seed),
             init_fn=self._worker_init_fn,
             workers=self._num_workers,
             shared_seed=self._shared_seed,
@@ -281,7 +281,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
 
     def __next__(self) -> Any:
         # torch marks every batch for its profiler, which costs as much as handing over a small one.
-        if self._dataset_kind == _DatasetKind.Iterable or torch.autograd._profiler_enabled():
+        if self._dataset_kind == _DatasetKind.Iterable or _is_profiling():
             return super().__next__()
         data = self._next_data()
         self._num_yielded += 1
@@ -296,7 +296,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
                 self._shutdown_workers()
             raise
         if self._pin_memory:
-            data = torch_pin_memory.pin_memory(data, self._pin_memory_device)
+            data = _pin(data, self._pin_memory_device)
         return data
 
     def _shutdown_workers(self) -> None:
@@ -312,6 +312,8 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             raise foreign_process()
 
 
+_is_profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled
+_pin: Callable[[Any, Any], Any] = torch_pin_memory.pin_memory
 _HAS_IN_ORDER = "in_order" in _StockLoader.__init__.__code__.co_varnames  # torch 2.6 and later
 _NO_PROCESSES = (
     "[PS005] penstock's process workers need Linux; this loader uses torch's own workers instead. "

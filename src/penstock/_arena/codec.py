@@ -131,7 +131,7 @@ class Encoder(pickle.Pickler):
 
     # What multiprocessing and torch register for objects that cross processes (connections, CUDA
     # tensors …). CPU tensors never get that far: those reducers would use named shared memory.
-    dispatch_table = ChainMap(
+    dispatch_table: Any = ChainMap(  # noqa: RUF012 - pickle's own name for it
         copyreg.dispatch_table,
         ForkingPickler._extra_reducers,  # type: ignore[attr-defined]  # noqa: SLF001
     )
@@ -156,7 +156,9 @@ def cloud_encoder() -> type[Encoder]:
     import cloudpickle
 
     class CloudEncoder(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-        dispatch_table = ChainMap(cloudpickle.Pickler.dispatch_table, *Encoder.dispatch_table.maps)
+        dispatch_table: Any = ChainMap(  # noqa: RUF012 - as above
+            cloudpickle.Pickler.dispatch_table, *Encoder.dispatch_table.maps
+        )
 
         def __init__(self, stream: io.BytesIO, hold: Hold) -> None:
             super().__init__(stream, protocol=5, buffer_callback=hold.take)
@@ -170,22 +172,29 @@ def cloud_encoder() -> type[Encoder]:
 
 
 def reduce_tensor(hold: Hold, value: Any) -> Any:
-    """How a tensor or storage on the CPU is pickled; NotImplemented for anything else."""
+    """How a tensor, storage or read-only array is pickled; NotImplemented for anything else."""
     if type(value) is torch.Tensor:
         return _reduce_plain(hold, value)
     if isinstance(value, torch.Tensor):
         return _reduce_special(value)
     if type(value) is np.ndarray and not value.flags.writeable:
         return value.copy().__reduce_ex__(5)  # else it would arrive read-only, unlike with torch
-    if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
-        if not value.nbytes():
-            return torch.UntypedStorage, (0,)
-        return _storage, (hold.place(value, value.nbytes()),)
-    if isinstance(value, torch.storage.TypedStorage):
-        untyped = value._untyped_storage  # noqa: SLF001 - the public names warn of their deprecation
-        if untyped.device.type == "cpu":
-            return _typed_storage, (untyped, str(value.dtype))
+    if isinstance(value, (torch.UntypedStorage, torch.storage.TypedStorage)):
+        return _reduce_storage(hold, value)
     return NotImplemented
+
+
+def _reduce_storage(hold: Hold, storage: Any) -> Any:
+    is_typed = isinstance(storage, torch.storage.TypedStorage)
+    # The public names of a typed storage warn of their deprecation.
+    untyped = storage._untyped_storage if is_typed else storage  # noqa: SLF001
+    if untyped.device.type != "cpu":
+        return NotImplemented
+    if is_typed:
+        return _typed_storage, (untyped, str(storage.dtype))
+    if not untyped.nbytes():
+        return torch.UntypedStorage, (0,)
+    return _storage, (hold.place(untyped, untyped.nbytes()),)
 
 
 def _reduce_plain(hold: Hold, tensor: torch.Tensor) -> Any:
@@ -213,7 +222,7 @@ def _reduce_plain(hold: Hold, tensor: torch.Tensor) -> Any:
     return _tensor, (buffer, name, shape, strides, needs_grad)
 
 
-def _reduce_special(tensor: torch.Tensor) -> Any:
+def _reduce_special(tensor: Any) -> Any:
     if tensor.device.type != "cpu":
         return NotImplemented  # CUDA tensors travel by torch's own handles
     if tensor.layout is torch.strided and not _is_special(tensor):
@@ -259,5 +268,6 @@ def _storage(buffer: Any) -> torch.UntypedStorage:
     return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
 
-def _typed_storage(untyped: torch.UntypedStorage, dtype: str) -> torch.storage.TypedStorage:
-    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=_DTYPES[dtype], _internal=True)
+def _typed_storage(untyped: torch.UntypedStorage, dtype: str) -> Any:
+    make: Any = torch.storage.TypedStorage
+    return make(wrap_storage=untyped, dtype=_DTYPES[dtype], _internal=True)

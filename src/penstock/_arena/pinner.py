@@ -48,7 +48,8 @@ class Pinner:
 
     def register(self, mapping: Mapping) -> None:
         """Pin the pages of a mapping for as long as it exists."""
-        runtime: Any = torch.cuda.cudart()
+        cuda_module: Any = torch.cuda
+        runtime = cuda_module.cudart()
         status = runtime.cudaHostRegister(mapping.address, mapping.nbytes, _PORTABLE)
         if int(status) == 0:
             # Runs before the finalizer that unmaps: the later one of an object is called first.

@@ -107,7 +107,7 @@ def _open() -> int:
 
 
 def _open_posix() -> int:
-    import _posixshmem  # CPython's own wrapper of shm_open, on every POSIX system
+    import _posixshmem  # type: ignore[import-not-found]  # CPython's own wrapper of shm_open, on every POSIX system
 
     name = f"/penstock-{secrets.token_hex(6)}"
     fd: int = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)

@@ -1,11 +1,11 @@
 """When has the GPU done everything that was queued until now, on whatever stream?
 
 `cuCtxRecordEvent` (driver 12.5 and later) marks all work of a context, non-blocking streams and those of
-other libraries included, and a thread can sleep until the mark is reached. `cudaDeviceSynchronize` says the same
-but keeps a CPU spinning meanwhile; it is the fallback for older drivers.
+other libraries included, and a thread can sleep until the mark is reached. `cudaDeviceSynchronize` says
+the same but keeps a CPU spinning meanwhile; it is the fallback for older drivers.
 
-Neither may be called while a CUDA graph is being captured: the capture would be spoilt. torch's captures all go
-through `torch.cuda.CUDAGraph`, whose begin and end we watch from the first use on.
+Neither may be called while a CUDA graph is being captured: the capture would be spoilt. torch's captures
+all go through `torch.cuda.CUDAGraph`, whose begin and end we watch from the first use on.
 """
 
 from __future__ import annotations

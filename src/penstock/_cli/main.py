@@ -41,9 +41,8 @@ class Commands(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if close:
-                error.message += f" Did you mean {close[0]!r}?"
-            raise
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(error.message + hint, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without loading them."""

@@ -56,7 +56,7 @@ def _build(kind: type[BaseException], message: str) -> BaseException | None:
         if kind is KeyError:
             return KeyError(KeyErrorMessage(message))  # repr() of a plain text would be unreadable
         if getattr(kind, "message", None):
-            return kind(message=message)
+            return kind(message=message)  # type: ignore[call-arg]  # it said that it has one
         return kind(message)
     except Exception:  # noqa: BLE001 - a constructor of the user's, with arguments we cannot know
         return None

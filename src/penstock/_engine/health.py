@@ -2,8 +2,8 @@
 
 A lock that another thread of the consumer held at the moment of the fork is locked for ever in the child:
 its owner does not exist there. The same holds for the barriers of a thread pool whose threads did not come
-along (OpenMP, OpenCV). From outside this can be *proved* for a process with one thread: it sleeps in a private
-futex without a deadline, and only a thread of the same process could wake it.
+along (OpenMP, OpenCV). From outside this can be *proved* for a process with one thread: it sleeps in a
+private futex without a deadline, and only a thread of the same process could wake it.
 
 Guarantees: `is_stuck` says yes only for that state, unchanged between two looks. Slow samples, sleeps, reads,
 locks shared between processes and workers that have threads of their own are never called stuck.

@@ -44,7 +44,7 @@ class Filled(NamedTuple):
     slab: int
     nbytes: int  # reserved now
     is_kept: bool  # user code in the worker still holds a piece: never write this slab again
-    place: tuple[int, int, int, int]  # codec.Place
+    place: tuple[int, ...]  # codec.Place, as its fields
 
 
 class Failed(NamedTuple):
@@ -60,7 +60,7 @@ class Failed(NamedTuple):
 
 
 class Exhausted(NamedTuple):
-    """This worker's iterable dataset has no more samples in this epoch."""
+    """The worker's iterable dataset has no more samples in this epoch."""
 
     worker: int
     number: int

@@ -23,7 +23,8 @@ import torch
 import torch.utils.data._utils as torch_utils
 from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import collate as torch_collate
-from torch.utils.data._utils.worker import WorkerInfo, _generate_state
+from torch.utils.data._utils import worker as torch_worker
+from torch.utils.data._utils.worker import WorkerInfo
 from torch.utils.data.dataloader import _DatasetKind
 from torch.utils.data.graph_settings import apply_random_seed
 
@@ -80,7 +81,8 @@ class Worker:
     # ---- start ----------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        torch_utils.signal_handling._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
+        signals: Any = torch_utils.signal_handling
+        signals._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
         torch.set_num_threads(1)
         seed = seed_worker(self._job.base_seed, self._id)
         self._seed_pipes(self._job.shared_seed)
@@ -194,7 +196,8 @@ def seed_worker(base_seed: int, worker: int) -> int:
     seed = base_seed + worker
     random.seed(seed)
     torch.manual_seed(seed)
-    np.random.seed(_generate_state(base_seed, worker))
+    generate_state: Any = torch_worker._generate_state  # noqa: SLF001 - numpy's seed must be torch's
+    np.random.seed(generate_state(base_seed, worker))
     return seed
 
 
@@ -213,7 +216,8 @@ def collate_into(writer: SlabWriter) -> None:
         if not writer.is_open or type(first) is not torch.Tensor or not first.numel() or not first.is_cpu:
             return torch.stack(list(batch), 0)  # nothing to gain, or no slab to write to
         if first.layout is not torch.strided or first.is_nested or first.is_quantized:
-            return stock(batch, collate_fn_map=collate_fn_map)  # says why not
+            refused: torch.Tensor = stock(batch, collate_fn_map=collate_fn_map)  # raises, and says why
+            return refused
         offset = writer.allocate(len(batch) * first.nbytes)
         out = torch.frombuffer(
             writer.buffer(), dtype=first.dtype, count=len(batch) * first.numel(), offset=offset

@@ -48,7 +48,7 @@ def choose(backend: Backend, start_method: str | None, batch_s: float | None, *,
 
 def choose_birth(start_method: str | None) -> tuple[Birth, str]:
     """Forked where torch would fork, clean where it would spawn or use a fork server."""
-    method = start_method or multiprocessing.get_start_method(allow_none=True)
+    method: str | None = start_method or multiprocessing.get_start_method(allow_none=True)
     if method is None:
         # What multiprocessing would take; asking it without allow_none would fix it for the program.
         method = multiprocessing.get_all_start_methods()[0]

@@ -63,8 +63,9 @@ class InlineBackend:
         self._fetcher = Fetcher(self._job, self._job.dataset)
 
     def find_stuck(self, workers: list[int]) -> int | None:
-        """Nobody can be told to be: there is no fork."""
+        """Nobody can be: there is no fork."""
         del workers
+        return None
 
     def close(self) -> None:
         """Drop what is left."""

@@ -209,7 +209,7 @@ class ProcessBackend:
     def wait(self, timeout_s: float | None) -> list[events.Event]:
         """What has happened; waits for something up to `timeout_s`, then returns nothing."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        left = timeout_s
+        left: float | None = timeout_s
         while not self._heard and self.listen(left):  # not every message is an event
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
                 break
@@ -224,11 +224,11 @@ class ProcessBackend:
             if channel.has_outbox:
                 self._flush(worker)
         for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
-            worker = self._by_fd.get(fd)
-            if worker is None:
+            speaker = self._by_fd.get(fd)
+            if speaker is None:
                 self._hear_zygote()
             else:
-                self._hear(worker)
+                self._hear(speaker)
         return True
 
     def _hear(self, worker: int) -> None:

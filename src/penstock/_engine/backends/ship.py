@@ -21,7 +21,7 @@ from collections import ChainMap
 from dataclasses import fields, replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ def _shipper(packed: dict[int, Any]) -> Any:
     import cloudpickle
 
     class Shipper(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-        dispatch_table = ChainMap(
+        dispatch_table: ClassVar[Any] = ChainMap(
             _FRESH,
             cloudpickle.Pickler.dispatch_table,
             ForkingPickler._extra_reducers,  # type: ignore[attr-defined]  # noqa: SLF001
@@ -168,7 +168,7 @@ def _shipper(packed: dict[int, Any]) -> Any:
     return Shipper
 
 
-def _reduce_tensor(tensor: torch.Tensor, owners: dict[int, Any]) -> Any:
+def _reduce_tensor(tensor: Any, owners: dict[int, Any]) -> Any:
     if tensor.device.type not in ("cpu", "meta"):
         raise TypeError(f"cannot ship a tensor on {tensor.device}")
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
