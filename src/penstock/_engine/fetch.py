@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
 from penstock._engine.job import Job
+from penstock._engine.rows import Rows
 
 
 class Fetcher:
     """Makes batches for one worker and one epoch."""
 
-    def __init__(self, job: Job, dataset: Any) -> None:
+    def __init__(self, job: Job, dataset: Any, rows: Rows | None = None) -> None:
+        """`rows` takes large tensors out of samples as they come (see `rows`)."""
+        self._rows = rows if job.collate_fn is default_collate else None
         self._dataset = dataset
         self._job = job
         self._samples: list[Any] = []
@@ -34,6 +38,8 @@ class Fetcher:
     def forget(self) -> None:
         """Drop the samples of the last batch."""
         self._samples = []
+        if self._rows is not None:
+            self._rows.end()
 
     def where(self) -> str:
         """The sample at which the last `fetch` failed, in words."""
@@ -61,8 +67,14 @@ class Fetcher:
             self._samples = dataset.__getitems__(indices)
             return self._samples
         append = self._samples.append
-        for index in indices:
-            append(dataset[index])
+        if self._rows is None:
+            for index in indices:
+                append(dataset[index])
+        else:
+            self._rows.begin(len(indices))
+            move = self._rows.move
+            for index in indices:
+                append(move(dataset[index]))
         return self._samples
 
     def _from_iterator(self, indices: Any) -> Any:

@@ -16,6 +16,7 @@ Runs in a process forked from the zygote.
 from __future__ import annotations
 
 import random
+import traceback
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
+from penstock._engine.rows import Rows
 from penstock.errors import DataError
 
 
@@ -54,6 +56,7 @@ class Worker:
         self._id = worker
         self._channel = channel
         self._writer = SlabWriter()
+        self._rows = Rows(self._writer)
         self._encoder = codec.cloud_encoder() if job.birth == "clean" else codec.Encoder
         self._dataset = job.dataset
         self._shared_rng = torch.Generator()
@@ -89,11 +92,11 @@ class Worker:
         torch_utils.worker._worker_info = WorkerInfo(  # noqa: SLF001 - what get_worker_info() returns
             id=self._id, num_workers=self._job.workers, seed=seed, dataset=self._dataset
         )
-        collate_into(self._writer)
+        collate_into(self._writer, self._rows)
         try:
             if self._job.init_fn is not None:
                 self._job.init_fn(self._id)
-            self._fetcher = Fetcher(self._job, self._dataset)
+            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
             self._start_failure = failure.describe(error, self._id)
 
@@ -103,7 +106,7 @@ class Worker:
         self._seed_pipes(message.shared_seed)
         self._fetcher = None
         try:
-            self._fetcher = Fetcher(self._job, self._dataset)
+            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
         except Exception as error:  # noqa: BLE001 - as in _start
             self._start_failure = failure.describe(error, self._id)
 
@@ -128,7 +131,9 @@ class Worker:
             answer = self._fill(ticket)
         except Exception as error:  # noqa: BLE001 - every exception goes home
             note = self._fetcher.where() if self._fetcher is not None else ""
-            answer = self._fail(ticket, failure.describe(error, self._id, note))
+            told = failure.describe(error, self._id, note)
+            traceback.clear_frames(error.__traceback__)  # they hold samples, and with them the slab
+            answer = self._fail(ticket, told)
         self._channel.send(answer)
 
     def _fill(self, ticket: Assign) -> Any:
@@ -170,8 +175,9 @@ class Worker:
     def _fail(self, ticket: Assign, told: failure.Failure | None) -> Failed:
         if told is None:
             told = failure.describe(RuntimeError("the worker could not be started"), self._id)
+        if self._fetcher is not None:
+            self._fetcher.forget()
         nbytes = self._writer.nbytes
-        # Frames of the traceback may still hold samples; those pieces are not worth waiting for.
         is_kept = self._writer.finish()
         return Failed(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(told))
 
@@ -201,7 +207,7 @@ def seed_worker(base_seed: int, worker: int) -> int:
     return seed
 
 
-def collate_into(writer: SlabWriter) -> None:
+def collate_into(writer: SlabWriter, rows: Rows) -> None:
     """Have torch's default collate write tensors straight into the slab, also when user code calls it.
 
     torch's own version would put them into a new shared file each (and so into `/dev/shm`).
@@ -218,6 +224,9 @@ def collate_into(writer: SlabWriter) -> None:
         if first.layout is not torch.strided or first.is_nested or first.is_quantized:
             refused: torch.Tensor = stock(batch, collate_fn_map=collate_fn_map)  # raises, and says why
             return refused
+        joined = rows.joined(batch)
+        if joined is not None:
+            return joined
         offset = writer.allocate(len(batch) * first.nbytes)
         out = torch.frombuffer(
             writer.buffer(), dtype=first.dtype, count=len(batch) * first.numel(), offset=offset
