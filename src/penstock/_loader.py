@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 from torch.utils.data.dataloader import (
@@ -85,7 +85,18 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
         settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
+        settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
+        # A data pipe may be told to shuffle; only torch knows how.
+        if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
+            order = {
+                "shuffle": shuffle,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "batch_size": batch_size,
+                "drop_last": drop_last,
+            }
+            settings.check_order(isinstance(dataset, IterableDataset), order)
         # Set before torch's __init__: code that watches it finish must find a whole loader.
         self.backend = backend
         self.arena_bytes = arena_bytes
@@ -251,7 +262,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._workers = list(threads.threads)
             return threads
         zygote = birth.forked(job) if how == "forked" else birth.clean(job)
-        is_pinned = self._pin_memory and self._pin_memory_device == "cuda"
+        is_pinned = self._pin_memory and torch.cuda.is_available()
         arena = self._warm.take_arena(self._arena_bytes, is_pinned=is_pinned)
         processes = ProcessBackend(zygote, self._num_workers, arena)
         processes.on_close = functools.partial(self._warm.keep_arena, arena)

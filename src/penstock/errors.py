@@ -6,8 +6,7 @@ PenstockError
 ├── DataError          PS5xx  a sample, a collate or a pickle failed (a RuntimeError)
 │   └── ShippingError         a dataset that cannot go to a fresh process (also a TypeError)
 ├── WorkerLostError    PS6xx  a worker died, hung or timed out (a RuntimeError)
-├── ArenaError         PS7xx  shared memory is missing, full or too small (a RuntimeError)
-└── InternalError      PS9xx  a bug in penstock; report it
+└── ArenaError         PS7xx  shared memory is missing, full or too small (a RuntimeError)
 
 An exception of the user's own code keeps its own type; it only gains the worker's traceback and the
 sample's index. `CODES` holds one page per code, which `penstock explain CODE` prints.
@@ -19,7 +18,6 @@ __all__ = [
     "CODES",
     "ArenaError",
     "DataError",
-    "InternalError",
     "PenstockError",
     "SettingsError",
     "SettingsTypeError",
@@ -79,10 +77,6 @@ class ArenaError(PenstockError, RuntimeError):
     """Shared memory for batches could not be had."""
 
 
-class InternalError(PenstockError):
-    """Penstock broke a promise to itself. The message is what a bug report needs."""
-
-
 def _rebuild(cls: type[PenstockError], code: str, what: str, why: str, fix: str) -> PenstockError:
     return cls(code, what, why=why, fix=fix)
 
@@ -140,7 +134,7 @@ CODES: dict[str, tuple[str, str]] = {
         "the dataset cannot be sent to a fresh process",
         "With `multiprocessing_context='spawn'` or 'forkserver' the dataset is shipped to a new "
         "interpreter. Lambdas, closures and notebook classes can go; what belongs to the operating "
-        "system cannot: open files, sockets, database handles, generators, running threads, CUDA "
+        "system cannot: handles of open files, sockets, database handles, generators, running threads, CUDA "
         "tensors. The message names the attribute. Open it on first use in the worker, or in "
         "`worker_init_fn`, or drop it in `__getstate__`.",
     ),
@@ -159,8 +153,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "PS602": (
         "no batch within `timeout`",
-        "`timeout=` was set, and no worker finished a batch in that time. The message names what each "
-        "worker was doing. A sample that waits for the network or a lock is the usual cause.",
+        "`timeout=` was set, and no worker finished a batch in that time. The message names the "
+        "samples that each worker has. A sample that waits for the network or a lock is the usual cause.",
     ),
     "PS603": (
         "workers cannot be started",
@@ -187,9 +181,5 @@ CODES: dict[str, tuple[str, str]] = {
         "The operating system has no descriptor or mapping left (`ulimit -n`, `vm.max_map_count`). "
         "The loader itself needs about two descriptors per batch in flight. Raise the limit, or keep "
         "fewer files open.",
-    ),
-    "PS901": (
-        "a bug in penstock",
-        "Something happened that the code takes to be impossible. The message is what a report needs.",
     ),
 }

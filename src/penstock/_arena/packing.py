@@ -49,7 +49,7 @@ class PackedList(Sequence[Any]):
             offsets[start + 1 : start + 1 + len(blobs)] = [len(blob) for blob in blobs]
             data += b"".join(blobs)
         np.cumsum(offsets, out=offsets)
-        return cls(offsets, np.frombuffer(data, np.uint8), unpack)
+        return cls(offsets, np.array(data, np.uint8), unpack)  # an array of its own: it can be shared
 
     @property
     def nbytes(self) -> int:

@@ -22,11 +22,12 @@ Runs on the consumer's thread. Linux.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import sys
 import weakref
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from penstock._arena.segment import Segment
 from penstock._base import libc
@@ -50,15 +51,12 @@ _moved: dict[int, Berth] = {}  # by address
 def share(view: memoryview, owner: Any) -> Berth | None:
     """Move a large buffer of this process onto a segment, or find it there; None if it must be copied."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else 0
+    owner = _root(owner)
     if view.nbytes < SMALLEST or not address or not _can_move(owner):
         return None
     known = _moved.get(address)
     if known is not None and known.nbytes == view.nbytes and _is_unchanged(known, address):
         return known
-    try:
-        weakref.ref(owner)
-    except TypeError:
-        return None  # its end could not be seen, and the segment would stay for ever
     berth = _move(address, view.nbytes)
     _moved[address] = berth
     weakref.finalize(owner, _forget, address, berth).atexit = False
@@ -79,6 +77,8 @@ def _move(address: int, nbytes: int) -> Berth:
         flags = libc.MAP_PRIVATE | libc.MAP_FIXED
         libc.mmap(segment.fd, size, flags, address=start, offset=place)
     _copy(segment, last, last - address + offset, address + nbytes - last)
+    import fcntl
+
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
     fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, seals)
     return Berth(segment, offset, nbytes)
@@ -104,8 +104,23 @@ def _forget(address: int, berth: Berth) -> None:
     berth.segment.close()
 
 
+def _root(owner: Any) -> Any:
+    """The array that owns the memory of a view."""
+    while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner
+
+
+def _is_malloced(owner: Any) -> bool:
+    """Whether numpy or torch got this memory from malloc: not a file, a shared segment or another's."""
+    if isinstance(owner, np.ndarray):
+        return bool(owner.flags.owndata)
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(owner, torch.Tensor) and owner.untyped_storage().resizable()
+
+
 def _can_move(owner: Any) -> bool:
-    if sys.platform != "linux" or not hasattr(fcntl, "F_ADD_SEALS"):
+    if sys.platform != "linux" or not _is_malloced(owner):
         return False
     libc_names = ctypes.CDLL(None)
     # Other allocators reuse freed ranges and trust the kernel to have zeroed them.

@@ -106,5 +106,5 @@ def _watch_captures() -> None:
 def _count_captures(change: int) -> None:
     global _captures  # noqa: PLW0603 - guarded by _capturing
     with _capturing:
-        _captures += change
+        _captures = max(0, _captures + change)  # one that was under way before we watched only ends
         _capturing.notify_all()

@@ -52,7 +52,7 @@ def check_counts(num_workers: Any, prefetch_factor: Any, batch_size: Any) -> Non
 def check_times(timeout: Any) -> None:
     """Refuse a timeout that is no time."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real):
-        raise _wrong_type("timeout", timeout, "a number of seconds", "timeout=0 waits without limit")
+        raise _wrong_type("timeout", timeout, "a number of seconds", "timeout=0, which waits without limit")
     if timeout < 0 or math.isnan(timeout):
         raise _out_of_range(
             "timeout option should be non-negative", f"timeout={timeout!r}", "timeout=0 (no limit)"
@@ -75,6 +75,71 @@ def check_workers_needed(num_workers: int, persistent_workers: Any, context: Any
             "but got num_workers=0",
             f"num_workers=0 and multiprocessing_context={context!r}",
             "leave multiprocessing_context out, or set num_workers=1",
+        )
+
+
+def check_order(dataset_is_iterable: bool, given: dict[str, Any]) -> None:  # noqa: FBT001
+    """Refuse options that contradict each other, or the kind of dataset, about what comes when."""
+    if dataset_is_iterable:
+        for name in ("sampler", "batch_sampler", "shuffle"):
+            value = given[name]
+            if value is not None and not (name == "shuffle" and value is False):
+                raise SettingsError(
+                    "PS004",
+                    f"DataLoader with IterableDataset: expected unspecified {name} option, "
+                    f"but got {name}={value}",
+                    why="an iterable dataset yields its samples in its own order",
+                    fix=f"leave {name} out and order the samples in the dataset, or use a map-style dataset",
+                )
+    if given["sampler"] is not None and given["shuffle"]:
+        raise _excluded(
+            "sampler option is mutually exclusive with shuffle",
+            f"sampler={given['sampler']!r} and shuffle={given['shuffle']!r}",
+            "leave shuffle out: the sampler decides the order",
+        )
+    if given["batch_sampler"] is not None:
+        _check_batch_sampler(given)
+    elif given["batch_size"] is None and given["drop_last"]:
+        raise _excluded(
+            "batch_size=None option disables auto-batching and is mutually exclusive with drop_last",
+            "batch_size=None and drop_last=True",
+            "leave drop_last out, or set batch_size",
+        )
+
+
+def _check_batch_sampler(given: dict[str, Any]) -> None:
+    defaults = {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
+    extra = [
+        f"{name}={given[name]!r}"
+        for name, default in defaults.items()
+        if given[name] is not default and given[name] != default and given[name] is not False
+    ]
+    if extra:
+        raise _excluded(
+            "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last",
+            f"batch_sampler and {', '.join(extra)}",
+            "leave those out: the batch sampler decides the batches",
+        )
+
+
+def check_context(context: Any) -> None:
+    """Refuse a start method that does not exist here."""
+    import multiprocessing
+
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(context, str) and context not in methods:
+        raise _out_of_range(
+            f"multiprocessing_context option should specify a valid start method in {methods!r}, but got "
+            f"multiprocessing_context={context!r}",
+            f"multiprocessing_context={context!r}", f"multiprocessing_context={_nearest(context, methods)!r}",
+        )  # fmt: skip
+    if context is not None and not isinstance(context, (str, multiprocessing.context.BaseContext)):
+        raise SettingsTypeError(
+            "PS001",
+            "multiprocessing_context option should be a valid context object or a string specifying the "
+            f"start method, but got multiprocessing_context={context}",
+            why=f"it is of type {type(context).__name__}",
+            fix=f"pass one of {', '.join(map(repr, methods))}",
         )
 
 
@@ -116,7 +181,7 @@ def _wrong_type(name: str, value: Any, allowed: str, nearest: str) -> SettingsTy
     return SettingsTypeError(
         "PS001",
         f"{name} option should be {allowed}",
-        why=f"got {name}={value!r}, a {type(value).__name__}",
+        why=f"got {name}={value!r}, of type {type(value).__name__}",
         fix=f"pass {nearest}",
     )
 

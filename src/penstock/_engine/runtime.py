@@ -71,6 +71,7 @@ class Runtime:
         self._answers: dict[int, Any] = {}
         self._undispatched: deque[tuple[int, int]] = deque()
         self._death: WorkerLostError | None = None
+        self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
 
     def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
@@ -123,6 +124,9 @@ class Runtime:
             number, worker = self._undispatched[0]
             if number in ledger:  # else void
                 ticket, attempt = ledger.peek(number)
+                if worker in self._gone:
+                    self._death = self._death or worker_died(self._gone[worker], ticket.indices)
+                    return
                 if not self._backend.send(worker, number, attempt, ticket.indices):
                     return
                 ledger.assign(number)
@@ -157,6 +161,7 @@ class Runtime:
         warnings.warn(_STUCK.format(stuck), stacklevel=6)
         shutdown.close(self._backend)
         self._backend = self._rebirths.popleft()()
+        self._gone.clear()
         again = [number for worker in range(self._workers) for number in self._scheduler.lose(worker)]
         self._undispatched = deque((number, self._scheduler.owner(number)) for number in sorted(again))
         self._dispatch()
@@ -174,10 +179,10 @@ class Runtime:
             self._lose(event)
 
     def _lose(self, event: events.WorkerLost) -> None:
+        self._gone[event.worker] = event
         numbers = self._scheduler.tickets_of(event.worker)
-        if not numbers or self._death is not None:
-            return  # it had nothing to do: its death costs nothing
-        self._death = worker_died(event, self._indices(numbers[0]))
+        if numbers and self._death is None:  # else it costs nothing until its turn comes again
+            self._death = worker_died(event, self._indices(numbers[0]))
 
     def _rewind(self, shared_seed: int | None) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
@@ -191,15 +196,17 @@ class Runtime:
         )
         self._backend.rewind(shared_seed)
         missing = set(range(self._workers))
-        while missing:
+        while missing and not self._gone:
             for event in self._backend.wait(LOOK_S):
                 if isinstance(event, events.Answered):
                     self._backend.discard(event.payload)
                 elif isinstance(event, events.Rewound):
                     missing.discard(event.worker)
                 elif isinstance(event, events.WorkerLost):
-                    numbers = old.tickets_of(event.worker)
-                    raise worker_died(event, self._indices(numbers[0], old) if numbers else None)
+                    self._gone[event.worker] = event
+        for lost in self._gone.values():
+            numbers = old.tickets_of(lost.worker)
+            raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
 
     # ---- words ----------------------------------------------------------------------------------
 

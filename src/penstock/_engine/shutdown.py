@@ -7,7 +7,7 @@ middle of an epoch, at `_shutdown_workers()`, and at the end of the interpreter;
 
   1. Refuse: the runtime hands out no more batches.
   2. Hang up: the consumer's ends of the worker channels are closed. A worker that waits for a ticket, or
-     finishes its sample, reads the end-of-file and exits by itself, running its exit hooks.
+     finishes its sample, reads the end-of-file and exits by itself; multiprocessing's finalizers run.
   3. Quit: the zygote waits GRACE_S for them, kills the rest, reaps all, and exits. A worker in the
      middle of a long sample is not waited for: nobody wants its batch.
   4. Wait for the zygote, at most LIMIT_S more; then it is killed, and the kernel kills its workers

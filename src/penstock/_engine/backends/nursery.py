@@ -28,7 +28,7 @@ def life(fd: int) -> None:
     """The whole life of the nursery."""
     consumer = int(os.environ.pop("PENSTOCK_CONSUMER"))
     leave_consumer()
-    libc.name_process("penstock-nursery")
+    libc.name_process("penstock-nurse")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
     sys.argv[:] = [""]
     tame.tame()

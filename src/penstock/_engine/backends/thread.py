@@ -77,10 +77,10 @@ class ThreadBackend:
 
     def open(self, payload: Any) -> Any:
         """The batch; or the exception, with its own type and the worker's traceback."""
-        batch, error, note = payload
+        batch, error, note, worker = payload
         if error is not None:
             if isinstance(error, StopIteration):
-                raise failure.unpack(failure.describe(error, 0, note))
+                raise failure.unpack(failure.describe(error, worker, note))
             if note and hasattr(error, "add_note"):
                 error.add_note(note)
             raise error
@@ -136,12 +136,12 @@ class ThreadBackend:
                 if job.init_fn is not None:
                     job.init_fn(worker)
             state.fetcher = state.fetcher or Fetcher(job, job.dataset)
-            payload = (state.fetcher.fetch(indices), None, "")
+            payload = (state.fetcher.fetch(indices), None, "", worker)
         except Exception as error:  # noqa: BLE001 - raised in the consumer when its batch is due
             if isinstance(error, StopIteration) and job.kind == _DatasetKind.Iterable:
                 state.has_ended = True
                 return events.Exhausted(worker)
-            payload = (None, error, state.fetcher.where() if state.fetcher else "")
+            payload = (None, error, state.fetcher.where() if state.fetcher else "", worker)
         return events.Answered(worker, number, attempt, payload)
 
 
