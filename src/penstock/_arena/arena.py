@@ -94,7 +94,7 @@ class Arena:
             self._free.remove(slab)
             return slab
         busy = len(self._slabs) - len(self._held)
-        if busy and self.nbytes + self.expected > self.budget:
+        if busy and self._promised() + self.expected > self.budget:
             return None
         slab = Slab(self._next_number, Segment.create())
         self._next_number += 1
@@ -143,11 +143,11 @@ class Arena:
         self._collect()
         kept = 0
         for slab in list(self._free):
-            kept += slab.nbytes
-            slab.known_to.clear()
-            if kept > IDLE_BYTES:
+            if kept + slab.nbytes > IDLE_BYTES:
                 self._free.remove(slab)
                 self._drop(slab)
+            else:
+                kept += slab.nbytes
         for slab in self._slabs.values():
             slab.known_to.clear()
             slab.worker = -1
@@ -160,6 +160,10 @@ class Arena:
         self._free.clear()
         self._held.clear()
         self._abandon()
+
+    def _promised(self) -> int:
+        """Bytes of all slabs; one that is out for the first time counts as the largest batch so far."""
+        return sum(slab.nbytes or self.expected for slab in self._slabs.values())
 
     def _may_hold(self) -> bool:
         if len(self._held) >= MOST_HELD:
@@ -176,7 +180,8 @@ class Arena:
                 self._release(slab)
 
     def _release(self, slab: Slab) -> None:
-        if self._is_closed or slab.is_spent:
+        is_too_much = self.nbytes > self.budget and len(self._slabs) > 1  # it grew while it was out
+        if self._is_closed or slab.is_spent or is_too_much:
             self._drop(slab)
             return
         self._free.append(slab)

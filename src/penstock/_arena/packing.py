@@ -24,6 +24,7 @@ import numpy as np
 # Shorter lists are not worth it: their pages are copied in no time.
 LARGE = 50_000  # elements
 _CHUNK = 10_000  # elements packed at a time
+_COMPARED = 200  # elements that are looked at to see whether a list was changed in place
 _DEEPEST = 6  # levels of attributes that are searched
 _WIDEST = 1_000  # elements of a small container that are searched
 
@@ -85,9 +86,10 @@ class PackedList(Sequence[Any]):
     def __repr__(self) -> str:
         return f"<PackedList of {len(self)} elements, {self.nbytes / 2**20:.1f} MiB>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        buffers = pickle.PickleBuffer(self._offsets), pickle.PickleBuffer(self._bytes)
-        return PackedList, (*buffers, self._unpack)
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Out of band where pickle can; copies and old protocols get bytes.
+        form: Any = pickle.PickleBuffer if protocol >= 5 else bytes  # noqa: PLR2004
+        return PackedList, (form(self._offsets), form(self._bytes), self._unpack)
 
     def _at(self, place: int) -> Any:
         return self._unpack(self._bytes[self._offsets[place] : self._offsets[place + 1]])
@@ -119,9 +121,17 @@ def pack_large(root: Any, known: dict[int, tuple[Any, PackedList]]) -> dict[int,
     packed = {}
     for _, _, value in _large_lists(root):
         before = known.get(id(value))
-        is_same = before is not None and before[0] is value and len(before[1]) == len(value)
+        is_same = before is not None and before[0] is value and _looks_same(before[1], value)
         packed[id(value)] = before if is_same and before else (value, PackedList.pack(value))
     return packed
+
+
+def _looks_same(packed: PackedList, elements: list[Any]) -> bool:
+    """Whether a list is still the one that was packed, judged by its length and some of its elements."""
+    if len(packed) != len(elements):
+        return False
+    step = max(1, len(elements) // _COMPARED)
+    return all(packed[place] == elements[place] for place in range(0, len(elements), step))
 
 
 def swap_large(root: Any, packed: dict[int, tuple[Any, PackedList]]) -> None:
@@ -157,7 +167,8 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any, Any]]:
         return [(value, place, part) for place, part in enumerate(value[:_WIDEST])]
     if isinstance(value, tuple):
         # A tuple cannot be changed, but what it holds can be.
-        return [(None, None, part) for part in value[:_WIDEST] if type(part) is not list]
+        parts = value[:_WIDEST]
+        return [(None, None, part) for part in parts if type(part) is not list or len(part) < LARGE]
     attributes = getattr(value, "__dict__", None)
     if not isinstance(attributes, dict) or isinstance(value, (type, FunctionType, ModuleType)):
         return []

@@ -25,6 +25,7 @@ import ctypes
 import os
 import sys
 import weakref
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +51,17 @@ _moved: dict[int, Berth] = {}  # by address
 
 def share(view: memoryview, owner: Any) -> Berth | None:
     """Move a large buffer of this process onto a segment, or find it there; None if it must be copied."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if not view.readonly else 0
-    owner = _root(owner)
-    if view.nbytes < SMALLEST or not address or not _can_move(owner):
+    if view.readonly or view.nbytes < max(1, SMALLEST):
         return None
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view))
     known = _moved.get(address)
-    if known is not None and known.nbytes == view.nbytes and _is_unchanged(known, address):
-        return known
+    if known is not None:
+        if known.nbytes == view.nbytes and _is_unchanged(known, address):
+            return known
+        _forget(address, known)
+    owner = _root(owner)
+    if not _can_move(owner, address, view.nbytes):
+        return None
     berth = _move(address, view.nbytes)
     _moved[address] = berth
     weakref.finalize(owner, _forget, address, berth).atexit = False
@@ -111,16 +116,29 @@ def _root(owner: Any) -> Any:
     return owner
 
 
-def _is_malloced(owner: Any) -> bool:
-    """Whether numpy or torch got this memory from malloc: not a file, a shared segment or another's."""
-    if isinstance(owner, np.ndarray):
-        return bool(owner.flags.owndata)
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(owner, torch.Tensor) and owner.untyped_storage().resizable()
+def _is_private(address: int, nbytes: int) -> bool:
+    """Whether all of this memory is anonymous and this process's own: no file, no shared segment."""
+    covered = address
+    with Path("/proc/self/maps").open() as maps:
+        for line in maps:
+            span, access, _, _, inode, *name = line.split(None, 5)
+            start, end = (int(word, 16) for word in span.split("-"))
+            if start <= covered < end and covered < address + nbytes:
+                is_ours = inode == "0" or name[0].startswith("/memfd:penstock")  # moved before
+                if access[3] != "p" or not is_ours:
+                    return False
+                covered = end
+    return covered >= address + nbytes
 
 
-def _can_move(owner: Any) -> bool:
-    if sys.platform != "linux" or not _is_malloced(owner):
+def _can_move(owner: Any, address: int, nbytes: int) -> bool:
+    if sys.platform != "linux" or (isinstance(owner, np.ndarray) and not owner.flags.owndata):
+        return False
+    try:
+        weakref.ref(owner)
+    except TypeError:
+        return False  # its end could not be seen, and the segment would stay for ever
+    if not _is_private(address, nbytes):
         return False
     libc_names = ctypes.CDLL(None)
     # Other allocators reuse freed ranges and trust the kernel to have zeroed them.

@@ -65,9 +65,9 @@ class SlabWriter:
     def begin(self, slab: int, nbytes: int, expected: int) -> None:
         """Start a batch in `slab`, now `nbytes` long; `expected` is what earlier batches took."""
         segment, mapping = self._known[slab]
+        self._slab, self._used, self._limit, self._views = slab, 0, 0, []
         segment.nbytes = max(segment.nbytes, nbytes)  # another worker may have grown it
         segment.reserve(expected)
-        self._slab, self._used, self._limit, self._views = slab, 0, 0, []
         if segment.nbytes:
             self._show(segment, mapping)
 

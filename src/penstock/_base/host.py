@@ -23,14 +23,15 @@ def cpu_count(root: Path = ROOT) -> int:
 
 def cpu_quota(root: Path = ROOT) -> float | None:
     """CPUs that the cgroup grants per period, or None when it sets no limit."""
+    quotas = []
     for group in _groups(root, "cpu"):
         words = _read(group / "cpu.max").split()
         if len(words) == 2 and words[0] != "max":  # noqa: PLR2004 - "quota period"
-            return int(words[0]) / int(words[1])
+            quotas.append(int(words[0]) / int(words[1]))
         quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
         if quota and period and int(quota) > 0:
-            return int(quota) / int(period)
-    return None
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
 
 
 def memory_available(root: Path = ROOT) -> int:
@@ -66,16 +67,23 @@ def _reclaimable(group: Path) -> int:
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """Directories of this process's cgroup, v2 and v1, from the inside of a container or outside."""
+    """Directories of this process's cgroups and of all above them, v2 and v1: every limit counts."""
     base = root / "sys/fs/cgroup"
-    found = []
+    found = [base, base / controller]
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         if names == "":
-            found += [base / path.lstrip("/"), base / "unified" / path.lstrip("/")]
+            tops = [base, base / "unified"]
         elif controller in names.split(","):
-            found += [base / names / path.lstrip("/"), base / controller / path.lstrip("/")]
-    return [*found, base, base / controller]
+            tops = [base / names, base / controller]
+        else:
+            continue
+        for top in tops:
+            group = top / path.lstrip("/")
+            while group != top:
+                found.append(group)
+                group = group.parent
+    return found
 
 
 def _read(path: Path) -> str:

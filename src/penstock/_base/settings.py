@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -83,7 +84,7 @@ def check_order(dataset_is_iterable: bool, given: dict[str, Any]) -> None:  # no
     if dataset_is_iterable:
         for name in ("sampler", "batch_sampler", "shuffle"):
             value = given[name]
-            if value is not None and not (name == "shuffle" and value is False):
+            if value is not None and not (name == "shuffle" and not value):
                 raise SettingsError(
                     "PS004",
                     f"DataLoader with IterableDataset: expected unspecified {name} option, "
@@ -165,7 +166,8 @@ def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:
 def _check_integer(name: str, value: Any) -> None:
     # numpy's integers and one-element tensors are taken, as torch takes them; True is a slip.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        hint = f"{name}={int(value)}" if str(value).lstrip("-").isdigit() else f"an int for {name}"
+        is_number = re.fullmatch("-?[0-9]+", str(value)) is not None
+        hint = f"{name}={int(value)}" if is_number else f"an int for {name}"
         raise _wrong_type(name, value, "a whole number", hint)
 
 

@@ -3,7 +3,7 @@
 A pair of unnamed sockets carries messages and, with some of them, descriptors. Nothing listens, nothing
 has a name, and the other side's death is an end-of-file.
 
-    frame:  length (4 bytes) │ descriptors (1 byte) │ pickle of (kind, fields …)
+    frame:  length (4 bytes) │ descriptors (4 bytes) │ pickle of (kind, fields …)
 
 Guarantees:
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from penstock._engine.messages import KINDS, NUMBERS
 
-_HEADER = struct.Struct("<IB")
+_HEADER = struct.Struct("<II")
 _CHUNK = 1 << 16  # bytes read at once
 _MOST_FDS = 250  # the kernel passes at most 253 at a time
 
@@ -78,7 +78,11 @@ class Channel:
             if sent == len(frame):
                 return
             frame = frame[sent:]
-        self._outbox.append((memoryview(frame), list(fds or ())))
+        rest, left = memoryview(frame), list(fds or ())
+        while len(left) > _MOST_FDS:  # the kernel takes so many with one byte, so spread them over several
+            self._outbox.append((rest[:1], left[:_MOST_FDS]))
+            rest, left = rest[1:], left[_MOST_FDS:]
+        self._outbox.append((rest, left))
         self.flush()
 
     def flush(self) -> bool:

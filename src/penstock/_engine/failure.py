@@ -44,10 +44,10 @@ def unpack(failure: Failure) -> BaseException:
     if failure.note:
         message = f"{message.rstrip()}\n{failure.note}\n"
     kind = _unpickled(failure.kind)
-    if kind is StopIteration:
-        return _stop_iteration(failure)
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return RuntimeError(message)
+    if issubclass(kind, StopIteration):
+        return _stop_iteration(failure)
     return _build(kind, message) or _annotated(whole, message) or RuntimeError(message)
 
 

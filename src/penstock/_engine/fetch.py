@@ -51,6 +51,8 @@ class Fetcher:
             return ""
         if not self._job.auto_collation:
             return f"sample index: {self._indices!r}"
+        if getattr(self._dataset, "__getitems__", None):
+            return f"sample indices: {self._indices!r}"  # fetched together: which one failed is not known
         position = len(self._samples)
         try:
             return f"sample index: {self._indices[position]!r} (position {position} in its batch)"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+_LISTED = 8  # indices that fit on a line
+
 
 def describe_odd(samples: Any, indices: Any) -> str:
     """One sentence about the sample that does not fit, or which samples were in the batch."""
@@ -18,13 +20,26 @@ def describe_odd(samples: Any, indices: Any) -> str:
             for path, found, expected in _differences(sample, samples[0], ""):
                 field = f" field {path}" if path else ""
                 return (
-                    f"sample index: {_index(indices, position)} (position {position} in its batch) "
-                    f"does not fit:{field} is {found}, in sample {_index(indices, 0)} it is {expected}"
+                    f"{_name(indices, position)} does not fit:{field} is {found}, "
+                    f"in {_short_name(indices, 0)} it is {expected}"
                 )
     except Exception:  # noqa: BLE001 - samples are the user's objects; a note must not fail
         return ""
-    listed = ", ".join(str(_index(indices, position)) for position in range(min(8, len(samples))))
-    return f"sample indices: {listed}{', …' if len(samples) > 8 else ''}" if samples else ""  # noqa: PLR2004
+    known = [str(index) for place in range(len(samples)) if (index := _index(indices, place)) is not None]
+    listed = ", ".join(known[:_LISTED])
+    return f"sample indices: {listed}{', …' if len(known) > _LISTED else ''}" if known else ""
+
+
+def _name(indices: Any, position: int) -> str:
+    index = _index(indices, position)
+    if index is None:  # an iterable dataset has none
+        return f"the sample at position {position} in its batch"
+    return f"sample index: {index} (position {position} in its batch)"
+
+
+def _short_name(indices: Any, position: int) -> str:
+    index = _index(indices, position)
+    return f"the sample at position {position}" if index is None else f"sample {index}"
 
 
 def _differences(sample: Any, first: Any, path: str) -> Iterator[tuple[str, str, str]]:
@@ -32,6 +47,8 @@ def _differences(sample: Any, first: Any, path: str) -> Iterator[tuple[str, str,
         yield path, "None", "None" if first is None else _form(first)
     elif _form(sample) != _form(first):
         yield path, _form(sample), _form(first)
+    elif getattr(sample, "dtype", None) != getattr(first, "dtype", None):
+        yield path, f"of dtype {sample.dtype}", f"of dtype {first.dtype}"
     elif isinstance(sample, Mapping):
         for key in first:
             yield from _differences(sample[key], first[key], f"{path}[{key!r}]")
@@ -56,4 +73,4 @@ def _index(indices: Any, position: int) -> Any:
     try:
         return indices[position]
     except (IndexError, KeyError, TypeError):
-        return "?"
+        return None

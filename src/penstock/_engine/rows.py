@@ -58,7 +58,9 @@ class Rows:
             start, step = column.data_ptr(), column[0].nbytes
             if batch[0].data_ptr() == start and batch[0].shape == column.shape[1:]:
                 addresses = list(range(start, start + column.nbytes, step))
-                is_whole = [row.data_ptr() for row in batch if row.nbytes == step] == addresses
+                is_whole = [
+                    row.data_ptr() for row in batch if type(row) is torch.Tensor and row.nbytes == step
+                ] == addresses
                 return column if is_whole else None
         return None
 

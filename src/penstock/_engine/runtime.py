@@ -146,18 +146,27 @@ class Runtime:
 
     def _advance(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s if timeout_s else None
-        while not (heard := self._backend.wait(min(timeout_s or LOOK_S, LOOK_S))):
-            if deadline is not None and time.monotonic() >= deadline:
+        left = timeout_s or LOOK_S
+        while not (heard := self._backend.wait(min(left, LOOK_S))):
+            if deadline is not None and (left := deadline - time.monotonic()) <= 0:
                 raise self._timed_out(timeout_s)
             busy = [worker for worker in range(self._workers) if self._scheduler.tickets_of(worker)]
             stuck = self._backend.find_stuck(busy)
-            if stuck is not None and self._rebirths:
+            if stuck is not None:
                 self._begin_again(stuck)
         for event in heard:
             self._hear(event)
 
     def _begin_again(self, stuck: int) -> None:
         """Give up forked workers that inherited a locked lock; start others in their place."""
+        if not self._rebirths:
+            raise WorkerLostError(
+                "PS604",
+                f"worker {stuck} waits for a lock that nobody can release",
+                why="it has one thread, which sleeps in a private futex without a deadline; "
+                f"it has sample indices {_few(self._indices(self._scheduler.tickets_of(stuck)[0]))}",
+                fix="pass multiprocessing_context='forkserver', or make the lock in the worker",
+            )
         warnings.warn(_STUCK.format(stuck), stacklevel=6)
         shutdown.close(self._backend)
         self._backend = self._rebirths.popleft()()
@@ -237,8 +246,7 @@ def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
             fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
         )
     if event.status < 0:
-        name = signal.Signals(-event.status).name
-        what = f"is killed by signal: {signal.strsignal(-event.status)} ({name})"
+        what = f"is killed by signal: {signal.strsignal(-event.status)} ({_signal_name(-event.status)})"
     else:
         what = f"exited unexpectedly with exit code {event.status}"
     return WorkerLostError(
@@ -247,6 +255,13 @@ def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
         why=f"it was loading sample indices {_few(indices)}" if indices is not None else "",
         fix="load these samples at num_workers=0 to see the failure in the training process",
     )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # most real-time signals have no name
 
 
 def foreign_process() -> SettingsError:

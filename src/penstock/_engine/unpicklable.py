@@ -44,7 +44,7 @@ def _all_parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(state, Mapping):
         yield from ((f".{key}", part) for key, part in list(state.items()))
     for attribute in ("func", "__self__", "__wrapped__"):  # functools.partial and bound methods
-        part = getattr(value, attribute, None)
+        part = _attribute(value, attribute)
         if part is not None and part is not value:
             yield f".{attribute}", part
     yield from _closure(value)
@@ -75,7 +75,7 @@ def _state(value: Any) -> Any:
 
 
 def _closure(value: Any) -> Iterator[tuple[str, Any]]:
-    code, cells = getattr(value, "__code__", None), getattr(value, "__closure__", None)
+    code, cells = _attribute(value, "__code__"), _attribute(value, "__closure__")
     if code is None or not cells:
         return
     for variable, cell in zip(code.co_freevars, cells, strict=True):
@@ -83,6 +83,13 @@ def _closure(value: Any) -> Iterator[tuple[str, Any]]:
             yield f" (its variable {variable})", cell.cell_contents
         except ValueError:
             continue  # not yet assigned
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a __getattr__ of the user's
+        return None
 
 
 def _works(value: Any, dumps: Callable[[Any], object]) -> bool:

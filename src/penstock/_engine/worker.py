@@ -125,7 +125,9 @@ class Worker:
         if fds:
             writer.learn(ticket.slab, fds[0], ticket.nbytes)
         if self._has_ended:
-            return  # the consumer has been told, and counts this ticket as void
+            # The consumer counts this ticket as void, but wants its slab back.
+            self._channel.send(Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, ticket.nbytes))
+            return
         try:
             writer.begin(ticket.slab, ticket.nbytes, ticket.expected)
             answer = self._fill(ticket)

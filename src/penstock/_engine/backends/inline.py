@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data.dataloader import _DatasetKind
 
-from penstock._engine import events
+from penstock._engine import events, failure
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 
@@ -49,6 +49,8 @@ class InlineBackend:
     def open(self, payload: Any) -> Any:
         """The batch, or the exception, as it was raised."""
         batch, error = payload
+        if isinstance(error, StopIteration):
+            raise failure.unpack(failure.describe(error, 0, self._fetcher.where()))
         if error is not None:
             raise error
         return batch

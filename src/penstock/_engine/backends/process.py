@@ -129,6 +129,7 @@ class ProcessBackend:
         self._slabs: dict[tuple[int, int], Slab] = {}  # by ticket and attempt
         self._news: list[tuple[int, ...]] = [() for _ in range(workers)]  # slabs to forget
         self._heard: list[events.Event] = []  # events found while looking for something else
+        self._ended: set[int] = set()  # workers whose iterable dataset has no more in this epoch
         self._looks: dict[int, health.Look | None] = {}
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
@@ -158,6 +159,7 @@ class ProcessBackend:
 
     def rewind(self, shared_seed: int | None) -> None:
         """Begin the next epoch in every worker."""
+        self._ended.clear()
         for worker in self.channels:
             self._post(worker, Rewind(shared_seed))
 
@@ -254,7 +256,9 @@ class ProcessBackend:
         slab.nbytes = slab.segment.nbytes = max(slab.nbytes, message.nbytes)
         if isinstance(message, Exhausted):
             self.arena.cancel(slab)
-            self._heard.append(events.Exhausted(message.worker))
+            if message.worker not in self._ended:  # it answers so for every ticket that it still has
+                self._ended.add(message.worker)
+                self._heard.append(events.Exhausted(message.worker))
             return
         slab.is_spent |= message.is_kept
         if isinstance(message, Filled):

@@ -61,6 +61,7 @@ class Cargo(NamedTuple):
     manifest: Manifest
     fds: list[int]
     own: Segment
+    kept: Any  # the buffers: a segment of the consumer's own memory ends with its array
 
     def close(self) -> None:
         """Close what was opened for this journey."""
@@ -101,6 +102,14 @@ def unpack(manifest: Manifest, fds: list[int]) -> Job:
 
 def _load(shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
     own = Segment.create()
+    try:
+        return _load_into(own, shipper, skeleton, extra)
+    except BaseException:
+        own.close()
+        raise
+
+
+def _load_into(own: Segment, shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
     segments, table, used = [own], [], 0
     small: list[tuple[int, memoryview]] = []
     for buffer in shipper.buffers:
@@ -127,7 +136,7 @@ def _load(shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
         tuple(sys.argv),
         str(Path.cwd()),
     )
-    return Cargo(manifest, [*(segment.fd for segment in segments), *extra], own)
+    return Cargo(manifest, [*(segment.fd for segment in segments), *extra], own, shipper.buffers)
 
 
 class _Unloader(pickle.Unpickler):
@@ -171,6 +180,8 @@ def _shipper(packed: dict[int, Any]) -> Any:
 def _reduce_tensor(tensor: Any, owners: dict[int, Any]) -> Any:
     if tensor.device.type not in ("cpu", "meta"):
         raise TypeError(f"cannot ship a tensor on {tensor.device}")
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
     if not plain or tensor.is_quantized or tensor.is_nested or tensor.is_shared():
         return NotImplemented  # torch's own reducers: shared memory stays shared

@@ -1,0 +1,1 @@
+"""What must hold for every order of events, looked for by hypothesis."""

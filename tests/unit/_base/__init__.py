@@ -1,0 +1,1 @@
+"""Mirrors src/penstock/_base."""
