@@ -214,6 +214,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._arena_bytes = loader.arena_bytes
+        self._arena: Arena | None = None
         self._runtime = Runtime(
             self._start(self.choice.backend, self.choice.birth),
             workers=self._num_workers,
@@ -262,10 +263,11 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._workers = list(threads.threads)
             return threads
         zygote = birth.forked(job) if how == "forked" else birth.clean(job)
-        is_pinned = self._pin_memory and torch.cuda.is_available()
-        arena = self._warm.take_arena(self._arena_bytes, is_pinned=is_pinned)
-        processes = ProcessBackend(zygote, self._num_workers, arena)
-        processes.on_close = functools.partial(self._warm.keep_arena, arena)
+        if self._arena is None:  # else workers are begun again, and answered batches still lie in it
+            is_pinned = self._pin_memory and torch.cuda.is_available()
+            self._arena = self._warm.take_arena(self._arena_bytes, is_pinned=is_pinned)
+        processes = ProcessBackend(zygote, self._num_workers, self._arena)
+        processes.on_close = functools.partial(self._warm.keep_arena, self._arena)
         self._workers = list(processes.processes)
         return processes
 

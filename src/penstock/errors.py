@@ -134,7 +134,7 @@ CODES: dict[str, tuple[str, str]] = {
         "the dataset cannot be sent to a fresh process",
         "With `multiprocessing_context='spawn'` or 'forkserver' the dataset is shipped to a new "
         "interpreter. Lambdas, closures and notebook classes can go; what belongs to the operating "
-        "system cannot: handles of open files, sockets, database handles, generators, running threads, CUDA "
+        "system cannot: handles of open files, database handles, generators, running threads, CUDA "
         "tensors. The message names the attribute. Open it on first use in the worker, or in "
         "`worker_init_fn`, or drop it in `__getstate__`.",
     ),

@@ -10,7 +10,8 @@ Guarantees:
 
 * A slab is never handed to a worker while a view of it is alive in the consumer (NOTE [ Lease life ]),
   in a process forked from the consumer, or in the worker that wrote it.
-* The bytes of all slabs stay within the budget, except that one batch can always travel.
+* Once the largest batch is known, the bytes of all slabs stay within the budget, except that one batch
+  can always travel.
 * The consumer can keep as many batches as it likes: past the budget they are copied out to ordinary
   memory, which is slower, never wrong and never stuck.
 
@@ -134,9 +135,11 @@ class Arena:
 
     def spend_held(self) -> None:
         """The process is about to fork: the child will see what is held now, so never reuse it."""
-        self._collect()
-        for number in self._held:
-            self._slabs[number].is_spent = True
+        # On whatever thread forks: looks at copies, and changes nothing but the marks.
+        for number in set(self._held) - _copied(self._returned):
+            slab = self._slabs.get(number)
+            if slab is not None:
+                slab.is_spent = True
 
     def idle(self) -> None:
         """Between epochs: keep a little warm memory, give the rest back."""
@@ -191,6 +194,13 @@ class Arena:
             slab.segment.close()
             slab.mapping = None  # undone once no view of it is left
             self._given_up.append(slab.number)
+
+
+def _copied(returned: deque[int]) -> set[int]:
+    try:
+        return set(returned)
+    except RuntimeError:  # another thread is at it: then they count as held
+        return set()
 
 
 def _abandon(slabs: dict[int, Slab], pinner: Pinner | None) -> None:

@@ -85,8 +85,8 @@ class Hold:
     def __init__(self, writer: SlabWriter) -> None:
         self.entries: list[tuple[int, int]] = []
         self._writer = writer
-        # (address, bytes, offset, tensor): the tensor keeps its memory from being given to another.
-        self._copied: list[tuple[int, int, int, Any]] = []
+        # By storage: (address, bytes, offset, tensor). The tensor keeps its memory from going to another.
+        self._copied: dict[int, list[tuple[int, int, int, Any]]] = {}
 
     def take(self, buffer: pickle.PickleBuffer) -> bool:
         """Copy a buffer that pickle found (a numpy array's, say) into the slab."""
@@ -97,7 +97,7 @@ class Hold:
             self.entries.append((offset, raw.nbytes))
         return False  # out of band
 
-    def place(self, tensor: torch.Tensor | torch.UntypedStorage, nbytes: int) -> pickle.PickleBuffer:
+    def place(self, tensor: torch.Tensor, nbytes: int) -> pickle.PickleBuffer:
         """Put the bytes of a dense tensor into the slab, unless they are there.
 
         The result stands for them in the stream. The caller pickles it at once, before any other buffer:
@@ -106,10 +106,11 @@ class Hold:
         address = tensor.data_ptr()
         offset = self._writer.offset_of(address)
         if offset is None:
-            offset = self._find(address, nbytes)
-        if offset is None:
-            offset = self._copy(address, nbytes)
-            self._copied.append((address, nbytes, offset, tensor))
+            copies = self._copied.setdefault(tensor.untyped_storage().data_ptr(), [])
+            offset = _find(copies, address, nbytes)
+            if offset is None:
+                offset = self._copy(address, nbytes)
+                copies.append((address, nbytes, offset, tensor))
         self.entries.append((offset, nbytes))
         return _PLACEHOLDER
 
@@ -118,12 +119,13 @@ class Hold:
         libc.memmove(self._writer.address() + offset, address, nbytes)
         return offset
 
-    def _find(self, address: int, nbytes: int) -> int | None:
-        """Where these bytes were copied to already: tensors that share memory go on sharing it."""
-        for start, length, offset, _ in self._copied:
-            if start <= address and address + nbytes <= start + length:
-                return offset + address - start
-        return None
+
+def _find(copies: list[tuple[int, int, int, Any]], address: int, nbytes: int) -> int | None:
+    """Where these bytes were copied to already: tensors that share memory go on sharing it."""
+    for start, length, offset, _ in copies:
+        if start <= address and address + nbytes <= start + length:
+            return offset + address - start
+    return None
 
 
 class Encoder(pickle.Pickler):
@@ -194,7 +196,8 @@ def _reduce_storage(hold: Hold, storage: Any) -> Any:
         return _typed_storage, (untyped, str(storage.dtype))
     if not untyped.nbytes():
         return torch.UntypedStorage, (0,)
-    return _storage, (hold.place(untyped, untyped.nbytes()),)
+    whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(untyped)
+    return _storage, (hold.place(whole, untyped.nbytes()),)
 
 
 def _reduce_plain(hold: Hold, tensor: torch.Tensor) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import reprlib
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -95,7 +96,7 @@ def check_order(dataset_is_iterable: bool, given: dict[str, Any]) -> None:  # no
     if given["sampler"] is not None and given["shuffle"]:
         raise _excluded(
             "sampler option is mutually exclusive with shuffle",
-            f"sampler={given['sampler']!r} and shuffle={given['shuffle']!r}",
+            f"sampler={reprlib.repr(given['sampler'])} and shuffle={given['shuffle']!r}",
             "leave shuffle out: the sampler decides the order",
         )
     if given["batch_sampler"] is not None:
@@ -109,12 +110,13 @@ def check_order(dataset_is_iterable: bool, given: dict[str, Any]) -> None:  # no
 
 
 def _check_batch_sampler(given: dict[str, Any]) -> None:
-    defaults = {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
-    extra = [
-        f"{name}={given[name]!r}"
-        for name, default in defaults.items()
-        if given[name] is not default and given[name] != default and given[name] is not False
-    ]
+    is_given = {
+        "batch_size": given["batch_size"] != 1,
+        "shuffle": bool(given["shuffle"]),
+        "sampler": given["sampler"] is not None,
+        "drop_last": bool(given["drop_last"]),
+    }
+    extra = [f"{name}={reprlib.repr(given[name])}" for name, is_there in is_given.items() if is_there]
     if extra:
         raise _excluded(
             "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last",

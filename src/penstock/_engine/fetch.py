@@ -69,7 +69,7 @@ class Fetcher:
             self._samples = dataset.__getitems__(indices)
             return self._samples
         append = self._samples.append
-        if self._rows is None:
+        if self._rows is None or not hasattr(indices, "__len__"):
             for index in indices:
                 append(dataset[index])
         else:

@@ -168,7 +168,7 @@ class Runtime:
                 fix="pass multiprocessing_context='forkserver', or make the lock in the worker",
             )
         warnings.warn(_STUCK.format(stuck), stacklevel=6)
-        shutdown.close(self._backend)
+        shutdown.close(self._backend, is_final=False)
         self._backend = self._rebirths.popleft()()
         self._gone.clear()
         again = [number for worker in range(self._workers) for number in self._scheduler.lose(worker)]

@@ -6,7 +6,7 @@ without it as they arrive, and a worker takes more only while it has room.
 
 Guarantees:
 
-* At most `depth` tickets per worker are out.
+* At most `workers * depth` tickets are out.
 * With `in_order`, numbers are delivered in rising order; without it each is delivered once.
 * A worker that ran out of data gets no more tickets, and what it still had is void.
 

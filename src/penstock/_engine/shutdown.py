@@ -34,15 +34,15 @@ GRACE_S = 0.3
 LIMIT_S = 0.5
 
 
-def close(backend: Any) -> None:
-    """Close a backend of any kind. May be called twice."""
+def close(backend: Any, *, is_final: bool = True) -> None:
+    """Close a backend of any kind; if another follows, the arena stays. May be called twice."""
     if isinstance(backend, ProcessBackend):
-        close_processes(backend)
+        close_processes(backend, is_final=is_final)
     else:
         backend.close()
 
 
-def close_processes(backend: ProcessBackend) -> None:
+def close_processes(backend: ProcessBackend, *, is_final: bool = True) -> None:
     """End all workers of a backend and take their slabs back. May be called twice."""
     if backend._owner != os.getpid():  # noqa: SLF001 - inherited by a fork
         return
@@ -56,4 +56,10 @@ def close_processes(backend: ProcessBackend) -> None:
         for message in zygote.wait_end(deadline):  # step 4
             if isinstance(message, Lost):
                 backend.processes[message.worker]._exitcode = message.status  # noqa: SLF001
+    if not is_final:
+        backend.on_close = _leave_arena
     backend.reclaim()  # step 5
+
+
+def _leave_arena() -> None:
+    """Another backend of the same iterator takes the arena over."""

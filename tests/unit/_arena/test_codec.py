@@ -314,6 +314,12 @@ def test_tensors_that_share_memory_lie_in_the_slab_once(writer):
     assert hold.entries == [(0, 40), (12, 8), (0, 40)]
 
 
+def test_a_tensor_is_compared_with_those_of_its_own_storage_alone(writer):
+    hold = Hold(writer)
+    Encoder(io.BytesIO(), hold).dump([torch.zeros(1) for _ in range(200)])
+    assert max(map(len, hold._copied.values())) == 1
+
+
 def test_two_parts_of_one_storage_become_independent(writer):
     base = torch.zeros(10)
     one, other = send(writer, [base[:5], base[5:]])

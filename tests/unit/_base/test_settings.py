@@ -232,6 +232,7 @@ def test_single_samples_cannot_drop_the_last_batch():
         (False, {"sampler": [1], "batch_size": 4}),
         (False, {"sampler": [1], "shuffle": False}),
         (False, {"batch_sampler": [[1]], "shuffle": False}),
+        pytest.param(False, {"batch_sampler": [[1]], "shuffle": 0}),
         (False, {"batch_size": None}),
         (True, {}),
         (True, {"shuffle": False, "batch_size": 4, "drop_last": True}),

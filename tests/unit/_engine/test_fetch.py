@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 from torch.utils.data.dataloader import _DatasetKind
 
+from penstock._arena.slab import SlabWriter
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
+from penstock._engine.rows import Rows
 
 
 class Squares:
@@ -83,6 +85,18 @@ def test_an_iterable_dataset_that_has_ended_stays_so():
 
 def test_the_collate_function_gets_the_samples():
     assert Fetcher(replace(MAP, collate_fn=sum), Squares()).fetch([1, 2, 3]) == 14
+
+
+@pytest.mark.parametrize(
+    "collate",
+    [
+        list,
+        pytest.param(default_collate),
+    ],
+)
+def test_indices_may_come_from_an_iterator(collate):
+    fetcher = Fetcher(replace(MAP, collate_fn=collate), Squares(), Rows(SlabWriter()))
+    assert list(fetcher.fetch(iter([5, 3]))) == [25, 9]
 
 
 # ---- where --------------------------------------------------------------------------------------

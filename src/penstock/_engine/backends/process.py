@@ -159,7 +159,6 @@ class ProcessBackend:
 
     def rewind(self, shared_seed: int | None) -> None:
         """Begin the next epoch in every worker."""
-        self._ended.clear()
         for worker in self.channels:
             self._post(worker, Rewind(shared_seed))
 
@@ -249,6 +248,8 @@ class ProcessBackend:
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Rewound):
+            # Only now: until here it may still answer for tickets of the epoch before.
+            self._ended.discard(message.worker)
             self._heard.append(events.Rewound(message.worker))
             return
         slab = self._slabs.pop((message.number, message.attempt))

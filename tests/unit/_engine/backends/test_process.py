@@ -284,6 +284,31 @@ def test_the_end_of_an_iterable_dataset_is_an_event(stage):
     assert one.ask(1).slab == ticket.slab
 
 
+def test_the_end_of_an_iterable_dataset_is_one_event_however_many_tickets_were_out(stage):
+    one = stage()
+    tickets = [one.ask(number) for number in range(3)]
+    for ticket in tickets:
+        one.workers[0].channel.send(Exhausted(0, ticket.number, 0, ticket.slab, 0))
+    assert one.hear() == [events.Exhausted(0)]
+    assert one.backend._slabs == {}
+    assert len(one.arena._free) == 3
+
+
+def test_a_late_end_of_one_epoch_does_not_hide_the_end_of_the_next(stage):
+    one = stage()
+    first, late = one.ask(0), one.ask(1)
+    worker = one.workers[0].channel
+    worker.send(Exhausted(0, 0, 0, first.slab, 0))
+    one.hear()
+    one.backend.rewind(None)
+    worker.send(Exhausted(0, 1, 0, late.slab, 0))  # its epoch is over for the consumer
+    worker.send(Rewound(0))
+    assert events.Rewound(0) in one.hear()
+    again = one.ask(0)
+    worker.send(Exhausted(0, 0, 0, again.slab, 0))
+    assert one.hear() == [events.Exhausted(0)]
+
+
 def test_a_rewind_goes_to_every_worker_and_comes_back(stage):
     one = stage(workers=2)
     one.backend.rewind(5)
