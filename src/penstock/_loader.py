@@ -134,6 +134,12 @@ class DataLoader(_StockLoader[_T_co]):
     def multiprocessing_context(self, context: Any) -> None:
         _StockLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
 
+    def __iter__(self) -> _BaseDataLoaderIter:
+        owner = getattr(self._iterator, "_owner", None)
+        if owner is not None and owner != os.getpid():
+            self._iterator = None  # persistent workers, but those of the process that we were forked from
+        return super().__iter__()
+
     def _get_iterator(self) -> _BaseDataLoaderIter:
         if self.num_workers == 0:
             return super()._get_iterator()
@@ -153,11 +159,13 @@ class DataLoader(_StockLoader[_T_co]):
 class Warm:
     """What a loader keeps between two passes: memory for batches, packed lists, a measurement.
 
-    It belongs to one loader: a copy of the loader, shallow, deep or pickled, gets its own.
+    It belongs to one loader in one process: a copy of the loader, shallow, deep or pickled, gets its own,
+    and so does a process forked from this one.
     """
 
     def __init__(self, owner: DataLoader[Any] | None = None) -> None:
         self.owner = None if owner is None else weakref.ref(owner)
+        self.pid = os.getpid()  # a process forked from ours must not write into our memory
         self.arena: Arena | None = None
         self.packed: dict[int, Any] = {}
         self.batch_s: float | None = None
@@ -169,7 +177,7 @@ class Warm:
     def of(loader: DataLoader[Any]) -> Warm:
         """The loader's own, made new if it has been copied from another."""
         warm = loader._warm
-        if warm.owner is None or warm.owner() is not loader:
+        if warm.owner is None or warm.owner() is not loader or warm.pid != os.getpid():
             warm = loader._warm = Warm(loader)
         return warm
 

@@ -70,7 +70,6 @@ class Runtime:
         self._scheduler = Scheduler(workers, depth, in_order=in_order)
         self._answers: dict[int, Any] = {}
         self._undispatched: deque[tuple[int, int]] = deque()
-        self._death: WorkerLostError | None = None
         self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
 
@@ -90,8 +89,7 @@ class Runtime:
                 return self._deliver(number)
             if not self._scheduler.outstanding or self.is_closed:
                 raise StopIteration
-            if self._death is not None:
-                raise self._death
+            self._refuse_the_dead()
             self._dispatch()
             self._advance(timeout_s)
 
@@ -125,8 +123,8 @@ class Runtime:
             if number in ledger:  # else void
                 ticket, attempt = ledger.peek(number)
                 if worker in self._gone:
-                    self._death = self._death or worker_died(self._gone[worker], ticket.indices)
-                    return
+                    self._undispatched.popleft()
+                    continue  # nobody will do it: `_refuse_the_dead` says so when its turn comes
                 if not self._backend.send(worker, number, attempt, ticket.indices):
                     return
                 ledger.assign(number)
@@ -188,10 +186,15 @@ class Runtime:
             self._lose(event)
 
     def _lose(self, event: events.WorkerLost) -> None:
-        self._gone[event.worker] = event
-        numbers = self._scheduler.tickets_of(event.worker)
-        if numbers and self._death is None:  # else it costs nothing until its turn comes again
-            self._death = worker_died(event, self._indices(numbers[0]))
+        self._gone[event.worker] = event  # it costs nothing until its turn comes
+
+    def _refuse_the_dead(self) -> None:
+        """Raise when only a worker that is gone could bring what comes next."""
+        awaited = self._scheduler.awaited()
+        owners = {self._scheduler.owner(number) for number in awaited}
+        if awaited and owners <= self._gone.keys():
+            number = min(awaited)
+            raise worker_died(self._gone[self._scheduler.owner(number)], self._indices(number))
 
     def _rewind(self, shared_seed: int | None) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""

@@ -94,6 +94,12 @@ class Scheduler:
             self.ledger.lose(number)
         return lost
 
+    def awaited(self) -> list[int]:
+        """The numbers of which one must be answered before the consumer gets anything."""
+        if not self._in_order:
+            return [number for number in self._owner if not self.ledger.is_filled(number)]
+        return [self._next_delivery] if self._next_delivery in self.ledger else []
+
     def next_ready(self) -> int | None:
         """The number to deliver now, or None when the consumer must wait (or nothing is out)."""
         if not self._in_order:

@@ -183,8 +183,17 @@ def _start_nursery() -> None:
         raise cannot_start("no fresh interpreter could be started", str(failure)) from failure
     finally:
         there.close()
+    if not _Nursery.owner:
+        os.register_at_fork(after_in_child=_leave_nursery)
     _Nursery.channel, _Nursery.owner = Channel(here), os.getpid()
     atexit.register(close_nursery)
+
+
+def _leave_nursery() -> None:
+    """In a fork of the consumer: its copy of the channel must not keep the nursery alive."""
+    if _Nursery.channel is not None:
+        _Nursery.channel.close()
+        _Nursery.channel = None
 
 
 def close_nursery() -> None:

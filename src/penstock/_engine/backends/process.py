@@ -226,10 +226,10 @@ class ProcessBackend:
                 self._flush(worker)
         for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
             speaker = self._by_fd.get(fd)
-            if speaker is None:
-                self._hear_zygote()
-            else:
+            if speaker is not None:
                 self._hear(speaker)
+            elif fd == self.zygote.channel.fileno():
+                self._hear_zygote()  # else a channel that was closed by what was heard before
         return True
 
     def _hear(self, worker: int) -> None:

@@ -26,6 +26,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from penstock._engine import events, failure
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
+from penstock.errors import WorkerLostError
 
 CLOSE_S = 0.5
 
@@ -137,10 +138,12 @@ class ThreadBackend:
                     job.init_fn(worker)
             state.fetcher = state.fetcher or Fetcher(job, job.dataset)
             payload = (state.fetcher.fetch(indices), None, "", worker)
-        except Exception as error:  # noqa: BLE001 - raised in the consumer when its batch is due
+        except BaseException as error:  # noqa: BLE001 - raised in the consumer when its batch is due
             if isinstance(error, StopIteration) and job.kind == _DatasetKind.Iterable:
                 state.has_ended = True
                 return events.Exhausted(worker)
+            if not isinstance(error, Exception):
+                error = _left(worker, error, indices)
             payload = (None, error, state.fetcher.where() if state.fetcher else "", worker)
         return events.Answered(worker, number, attempt, payload)
 
@@ -152,6 +155,15 @@ class _ThreadState:
         self.fetcher: Fetcher | None = None
         self.is_started = False
         self.has_ended = False
+
+
+def _left(worker: int, reason: BaseException, indices: Any) -> WorkerLostError:
+    return WorkerLostError(
+        "PS601",
+        f"DataLoader worker {worker} (a thread) exited unexpectedly: {reason!r}",
+        why=f"it was loading sample indices {indices}",
+        fix="raise an ordinary exception in the dataset",
+    )
 
 
 _REWIND = object()
