@@ -29,10 +29,14 @@ class Failure(NamedTuple):
     whole: bytes | None  # the exception itself, pickled, if that works
 
 
-def describe(error: BaseException, worker: int, note: str = "") -> Failure:
-    """Pack the exception for the journey. Called in the worker, while it is being handled."""
+def describe(error: BaseException, worker: int, note: str = "", *, is_clean: bool = False) -> Failure:
+    """Pack the exception for the journey. Called in the worker, while it is being handled.
+
+    A clean worker has the classes of `__main__` by value, and sends them home the same way.
+    """
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Failure(worker, type(error).__name__, text, note, _pickled(type(error)), _pickled(error))
+    kind, whole = _pickled(type(error), is_clean=is_clean), _pickled(error, is_clean=is_clean)
+    return Failure(worker, type(error).__name__, text, note, kind, whole)
 
 
 def unpack(failure: Failure) -> BaseException:
@@ -80,12 +84,19 @@ def _stop_iteration(failure: Failure) -> DataError:
     )
 
 
-def _pickled(value: Any) -> bytes | None:
+def _pickled(value: Any, *, is_clean: bool) -> bytes | None:
     try:
-        data = pickle.dumps(value, 5)
+        data: bytes = _by_value(value) if is_clean else pickle.dumps(value, 5)
         pickle.loads(data)  # some types pickle and then cannot be rebuilt
     except Exception:  # noqa: BLE001 - whatever pickling user objects raises
         return None
+    return data
+
+
+def _by_value(value: Any) -> bytes:
+    import cloudpickle
+
+    data: bytes = cloudpickle.dumps(value, 5)
     return data
 
 

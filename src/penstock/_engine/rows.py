@@ -81,9 +81,9 @@ class Rows:
 
     def _row(self, place: Any, number: int, value: Any) -> Any:
         is_array = type(value) is np.ndarray
-        tensor = torch.from_numpy(value) if is_array and value.flags.writeable else value
-        if type(tensor) is not torch.Tensor or not _is_plain(tensor):
+        if not (is_array or type(value) is torch.Tensor) or not _is_plain(value):
             return value
+        tensor = torch.from_numpy(value) if is_array else value
         column = self._columns.get(place)
         if column is None:
             if number:
@@ -119,8 +119,13 @@ def _is_large(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
+    # Only what the sample alone has: a view of the dataset's own memory may still change until the end of
+    # the batch, and torch would show that.
     if type(value) is np.ndarray:
-        return value.dtype.kind in "fiub" and value.dtype.isnative and value.flags.writeable
+        is_own = value.flags.owndata and value.flags.writeable
+        return bool(is_own and value.dtype.kind in "fiub" and value.dtype.isnative)
     if value.requires_grad or value.is_nested or value.is_quantized or value.is_conj() or value.is_neg():
         return False
-    return bool(value.is_cpu and value.layout is torch.strided)
+    if not value.is_cpu or value.layout is not torch.strided or value._is_view():  # noqa: SLF001
+        return False
+    return bool(value.untyped_storage().resizable())

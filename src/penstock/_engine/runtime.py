@@ -241,7 +241,7 @@ class Runtime:
 
 def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
     """The error for a worker that is gone with work in its hands."""
-    if event.pid == 0:
+    if event.pid == 0 and event.status > 0:
         return WorkerLostError(
             "PS603",
             f"workers cannot be started: the system refused to fork worker {event.worker}",

@@ -98,7 +98,7 @@ class Worker:
                 self._job.init_fn(self._id)
             self._fetcher = Fetcher(self._job, self._dataset, self._rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
-            self._start_failure = failure.describe(error, self._id)
+            self._start_failure = self._describe(error)
 
     def _rewind(self, message: Rewind) -> None:
         self._has_ended = False
@@ -108,7 +108,7 @@ class Worker:
         try:
             self._fetcher = Fetcher(self._job, self._dataset, self._rows)
         except Exception as error:  # noqa: BLE001 - as in _start
-            self._start_failure = failure.describe(error, self._id)
+            self._start_failure = self._describe(error)
 
     def _seed_pipes(self, shared_seed: int | None) -> None:
         if isinstance(self._dataset, IterDataPipe):
@@ -133,7 +133,7 @@ class Worker:
             answer = self._fill(ticket)
         except Exception as error:  # noqa: BLE001 - every exception goes home
             note = self._fetcher.where() if self._fetcher is not None else ""
-            told = failure.describe(error, self._id, note)
+            told = self._describe(error, note)
             traceback.clear_frames(error.__traceback__)  # they hold samples, and with them the slab
             answer = self._fail(ticket, told)
         self._channel.send(answer)
@@ -173,6 +173,9 @@ class Worker:
                 why=f"the batch is of sample indices {ticket.indices!r}; {type(error).__name__}: {error}",
                 fix="return plain data from the dataset and the collate function",
             ) from error
+
+    def _describe(self, error: Exception, note: str = "") -> failure.Failure:
+        return failure.describe(error, self._id, note, is_clean=self._job.birth == "clean")
 
     def _fail(self, ticket: Assign, told: failure.Failure | None) -> Failed:
         if told is None:

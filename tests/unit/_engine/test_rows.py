@@ -79,7 +79,7 @@ def test_a_large_tensor_moves_into_the_slab(rows, writer):
 
 
 def test_a_large_array_moves_into_the_slab(rows, writer):
-    ((array, _),) = moved(rows, [(large(5).numpy(), 1)])
+    ((array, _),) = moved(rows, [(large(5).numpy().copy(), 1)])
     assert type(array) is np.ndarray
     assert writer.offset_of(array.ctypes.data) is not None
 

@@ -97,7 +97,11 @@ def clean(job: Job) -> ZygoteHandle:
     cargo = ship.pack(job)  # first: a dataset that cannot go is refused before anything is started
     here, there = pair()
     try:
-        _nursery().send(Adopt(), [there.fileno()])
+        try:
+            _nursery().send(Adopt(), [there.fileno()])
+        except ChannelClosed:  # somebody killed it
+            close_nursery()
+            _nursery().send(Adopt(), [there.fileno()])
     finally:
         there.close()
     channel = Channel(here)

@@ -32,7 +32,7 @@ from penstock._base import libc
 from penstock._engine.backends.spawning import Spawning, received
 from penstock._engine.job import Job
 from penstock._engine.unpicklable import find_unpicklable
-from penstock.errors import ShippingError
+from penstock.errors import PenstockError, ShippingError
 
 _ALIGNMENT = 64
 
@@ -61,11 +61,13 @@ class Cargo(NamedTuple):
     manifest: Manifest
     fds: list[int]
     own: Segment
+    spawning: Spawning
     kept: Any  # the buffers: a segment of the consumer's own memory ends with its array
 
     def close(self) -> None:
         """Close what was opened for this journey."""
         self.own.close()
+        self.spawning.close()
 
 
 def pack(job: Job) -> Cargo:
@@ -75,11 +77,12 @@ def pack(job: Job) -> Cargo:
     try:
         with spawning:
             shipper.dump(replace(job, packed={}))
-    except ShippingError:
+        return _load(shipper, stream.getbuffer(), spawning)
+    except BaseException as failure:
+        spawning.close()
+        if isinstance(failure, Exception) and not isinstance(failure, PenstockError):
+            raise _refusal(job, failure) from failure
         raise
-    except Exception as failure:
-        raise _refusal(job, failure) from failure
-    return _load(shipper, stream.getbuffer(), spawning.fds)
 
 
 def unpack(manifest: Manifest, fds: list[int]) -> Job:
@@ -100,16 +103,16 @@ def unpack(manifest: Manifest, fds: list[int]) -> Job:
     return job
 
 
-def _load(shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
+def _load(shipper: Any, skeleton: memoryview, spawning: Spawning) -> Cargo:
     own = Segment.create()
     try:
-        return _load_into(own, shipper, skeleton, extra)
+        return _load_into(own, shipper, skeleton, spawning)
     except BaseException:
         own.close()
         raise
 
 
-def _load_into(own: Segment, shipper: Any, skeleton: memoryview, extra: list[int]) -> Cargo:
+def _load_into(own: Segment, shipper: Any, skeleton: memoryview, spawning: Spawning) -> Cargo:
     segments, table, used = [own], [], 0
     small: list[tuple[int, memoryview]] = []
     for buffer in shipper.buffers:
@@ -136,7 +139,8 @@ def _load_into(own: Segment, shipper: Any, skeleton: memoryview, extra: list[int
         tuple(sys.argv),
         str(Path.cwd()),
     )
-    return Cargo(manifest, [*(segment.fd for segment in segments), *extra], own, shipper.buffers)
+    fds = [*(segment.fd for segment in segments), *spawning.fds]
+    return Cargo(manifest, fds, own, spawning, shipper.buffers)
 
 
 class _Unloader(pickle.Unpickler):
@@ -236,5 +240,8 @@ def _can_go(part: Any) -> bool:
 
 
 def _dumps(part: Any) -> None:
-    with Spawning():
-        _shipper({})(io.BytesIO()).dump(part)
+    with Spawning() as spawning:
+        try:
+            _shipper({})(io.BytesIO()).dump(part)
+        finally:
+            spawning.close()

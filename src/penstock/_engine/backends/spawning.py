@@ -27,9 +27,14 @@ class Spawning:
     def __exit__(self, *_: object) -> None:
         context.set_spawning_popen(None)
 
+    def close(self) -> None:
+        """Close the descriptors that were taken along. May be called twice."""
+        while self.fds:
+            os.close(self.fds.pop())
+
     def duplicate_for_child(self, fd: int) -> int:
         """Take a descriptor along; return what stands for it."""
-        self.fds.append(fd)
+        self.fds.append(os.dup(fd))  # what it belongs to may be a temporary of the pickling
         return len(self.fds) - 1
 
     class DupFd:

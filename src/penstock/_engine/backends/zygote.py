@@ -95,6 +95,7 @@ class Zygote:
             pass
         finally:
             self._end_workers()
+            self._control.close()
 
     def _is_wanted(self) -> bool:
         return self._watch is not None or _is_alive(self._consumer)
@@ -156,7 +157,8 @@ class Zygote:
             for fd in (*self._pidfds, self._watch):
                 if fd is not None:
                     os.close(fd)
-            status = process._bootstrap()  # noqa: SLF001 - what multiprocessing itself calls after a fork
+            # What multiprocessing itself calls after a fork; the pidfd lets it tell whether its parent lives.
+            status = process._bootstrap(_pidfd(zygote))  # noqa: SLF001
         finally:
             os._exit(status)
 
