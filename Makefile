@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench bench-gpu docs coverage clean
+.PHONY: help demo test chaos check bench bench-gpu docs coverage clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -20,8 +20,11 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: $(STAMP)  ## a classic failure, with torch's loader and with ours
 	$(BIN)/penstock demo
 
-test: $(STAMP)  ## every test
+test: $(STAMP)  ## the tests, with a fixed part of the chaos suite
 	$(BIN)/python -m pytest
+
+chaos: $(STAMP)  ## every hostile scenario: signals, forks, limits; minutes, on a quiet machine
+	$(BIN)/python -m pytest tests/chaos
 
 check: $(STAMP)  ## style, types, rooms, spelling
 	$(BIN)/ruff check .
