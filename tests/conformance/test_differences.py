@@ -23,6 +23,12 @@ def delivered(penstock_class, make):
     return batch
 
 
+def test_a_prefetch_of_zero_is_refused_at_once(penstock_class):
+    # torch: takes it, and raises AssertionError when the iterator is made.
+    with pytest.raises(ValueError, match="prefetch_factor"):
+        penstock_class(Ints(), num_workers=1, prefetch_factor=0)
+
+
 def test_a_delivered_tensor_does_not_count_as_shared(penstock_class):
     # torch: is_shared() is True, because each tensor is a shared-memory file of its own.
     (batch,) = penstock_class(Squares(2), batch_size=2, num_workers=1)
