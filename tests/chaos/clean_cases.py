@@ -317,7 +317,7 @@ def a_parameter_made_while_pickling():
         def __getitem__(self, index):
             return self.weight.detach()
 
-    return [batch.tolist() for batch in load(Makes())] == [[7.0] * 10] * 2
+    return [batch.tolist() for batch in load(Makes(2))] == [[7.0] * 10] * 2
 
 
 @case
@@ -329,7 +329,7 @@ def a_shared_tensor_made_while_pickling():
         def __getitem__(self, index):
             return self.weight
 
-    return [batch.tolist() for batch in load(Makes())] == [[7.0] * 10] * 2
+    return [batch.tolist() for batch in load(Makes(2))] == [[7.0] * 10] * 2
 
 
 @case

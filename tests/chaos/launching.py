@@ -40,26 +40,38 @@ def next_script(fd: int) -> types.CodeType:
     while True:
         ready = {fd for fd, _ in _poll([sock.fileno(), *watches])}
         for watch in ready & set(watches):
-            pid = watches.pop(watch)
-            os.close(watch)
-            _, status = os.waitpid(pid, 0)
-            sock.send(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
+            _tell_end(sock, watch, watches.pop(watch))
         if sock.fileno() in ready:
-            data, fds, _, _ = socket.recv_fds(sock, 1 << 20, 3)
-            if not data:
-                os._exit(0)
-            order = json.loads(data)
-            pid = os.fork()
-            if pid == 0:
-                sock.close()
-                for watch in watches:
-                    os.close(watch)
-                return _become(order, fds)
-            for each in fds:
-                os.close(each)
-            watches[os.pidfd_open(pid)] = pid
-            sock.send(json.dumps({"pid": pid}).encode())
+            code = _start(sock, watches)
+            if code is not None:
+                return code
         _reap(set(watches.values()))
+
+
+def _start(sock: socket.socket, watches: dict[int, int]) -> types.CodeType | None:
+    """Fork a consumer for the next order; in the consumer return its code."""
+    data, fds, _, _ = socket.recv_fds(sock, 1 << 20, 3)
+    if not data:  # pytest is gone, perhaps killed: its consumers go with it
+        for pid in watches.values():
+            os.killpg(pid, signal.SIGKILL)
+        os._exit(0)
+    pid = os.fork()
+    if pid == 0:
+        sock.close()
+        for watch in watches:
+            os.close(watch)
+        return _become(json.loads(data), fds)
+    for fd in fds:
+        os.close(fd)
+    watches[os.pidfd_open(pid)] = pid
+    sock.send(json.dumps({"pid": pid}).encode())
+    return None
+
+
+def _tell_end(sock: socket.socket, watch: int, pid: int) -> None:
+    os.close(watch)
+    _, status = os.waitpid(pid, 0)
+    sock.send(json.dumps({"pid": pid, "status": os.waitstatus_to_exitcode(status)}).encode())
 
 
 def _poll(fds: list[int]) -> list[tuple[int, int]]:
@@ -87,6 +99,7 @@ def _become(order: dict, fds: list[int]) -> types.CodeType:
     for fd in fds:
         os.close(fd)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # pytest may run under nohup
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["directory"])

@@ -208,7 +208,7 @@ class Stage:
         socket.send_fds(self._sock, [json.dumps(order).encode()], [nothing, out_end, err_end])
         for fd in (nothing, out_end, err_end):
             os.close(fd)
-        consumer = Consumer(self, self._hear(HANG_S)["pid"], out, err)
+        consumer = Consumer(self, self._hear_start(), out, err)
         try:
             yield consumer
         finally:
@@ -232,6 +232,15 @@ class Stage:
     def close(self) -> None:
         self._sock.close()
         self._process.wait(HANG_S)
+
+    def _hear_start(self) -> int:
+        """The pid of the consumer that was just asked for; ends of earlier ones may come first."""
+        while True:
+            message = self._hear(HANG_S)
+            assert message is not None, "the stage does not answer"
+            if "status" not in message:
+                return message["pid"]
+            self._statuses[message["pid"]] = message["status"]
 
     def _hear(self, limit_s: float) -> dict | None:
         ready, _, _ = select.select([self._sock], [], [], max(0.0, limit_s))
