@@ -4,7 +4,8 @@
     │ buffer │ buffer │  …  │ table: (offset, len) │ skeleton: pickle protocol 5 │
     └────────┴────────┴─────┴──────────────────────┴─────────────────────────────┘
 
-The skeleton is the batch with every tensor and array taken out of band. A tensor that the collate
+The skeleton is the batch with every tensor and array taken out of band; that of a plain batch is an outline
+(see `outline`) and needs no table. A tensor that the collate
 function already wrote into the slab is recognised by its address and costs nothing; any other is copied
 in once. Decoding gives tensors and arrays that are views of the slab, each with a storage of its own
 size, as torch's own batches have.
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from penstock._arena import outline
 from penstock._arena.slab import SlabWriter
 from penstock._base import libc
 
@@ -49,13 +51,25 @@ class Place(NamedTuple):
     buffers: int  # entries in it
     skeleton: int  # bytes of the skeleton, which follows the table
     end: int  # bytes used in all
+    is_plain: bool = False  # the skeleton is an outline
 
 
 def encode(batch: Any, writer: SlabWriter, pickler: type[Encoder] | None = None) -> Place:
     """Write a batch into the writer's slab."""
-    stream = io.BytesIO()
     hold = Hold(writer)
-    (pickler or Encoder)(stream, hold).dump(batch)
+    try:
+        skeleton: Any = outline.sketch(batch, hold.put)
+    except (outline.NotPlain, RecursionError):
+        return _pickle(batch, writer, hold, pickler or Encoder)
+    start = writer.allocate(len(skeleton))
+    end = start + len(skeleton)
+    memoryview(writer.buffer())[start:end] = skeleton
+    return Place(start, 0, len(skeleton), end, is_plain=True)
+
+
+def _pickle(batch: Any, writer: SlabWriter, hold: Hold, pickler: type[Encoder]) -> Place:
+    stream = io.BytesIO()
+    pickler(stream, hold).dump(batch)
     skeleton, entries = stream.getbuffer(), hold.entries
     table = writer.allocate(16 * len(entries) + len(skeleton))
     packed = struct.pack(f"{2 * len(entries)}Q", *(word for entry in entries for word in entry))
@@ -73,6 +87,8 @@ def decode(view: memoryview, place: Place, *, copy: bool = False) -> Any:
         block = memoryview(torch.empty(place.end, dtype=torch.uint8, device="cpu").numpy())  # type: ignore[arg-type]
         block[:] = view[: place.end]
         view = block
+    if place.is_plain:
+        return outline.draw(view[place.table : place.end], view)
     words = struct.unpack_from(f"{2 * place.buffers}Q", view, place.table)
     buffers = [view[start : start + nbytes] for start, nbytes in zip(words[::2], words[1::2], strict=True)]
     split = place.table + 16 * place.buffers
@@ -103,6 +119,11 @@ class Hold:
         The result stands for them in the stream. The caller pickles it at once, before any other buffer:
         the order of entries is the stream's.
         """
+        self.entries.append((self.put(tensor, nbytes), nbytes))
+        return _PLACEHOLDER
+
+    def put(self, tensor: torch.Tensor, nbytes: int) -> int:
+        """The offset of a dense tensor's bytes in the slab, where they were or are now."""
         address = tensor.data_ptr()
         offset = self._writer.offset_of(address)
         if offset is None:
@@ -111,8 +132,7 @@ class Hold:
             if offset is None:
                 offset = self._copy(address, nbytes)
                 copies.append((address, nbytes, offset, tensor))
-        self.entries.append((offset, nbytes))
-        return _PLACEHOLDER
+        return offset
 
     def _copy(self, address: int, nbytes: int) -> int:
         offset = self._writer.allocate(nbytes)

@@ -74,9 +74,13 @@ class Fetcher:
                 append(dataset[index])
         else:
             self._rows.begin(len(indices))
-            move = self._rows.move
-            for index in indices:
-                append(move(dataset[index]))
+            rest = iter(indices)
+            for index in rest:
+                append(self._rows.move(dataset[index]))
+                if not self._rows.has_large:
+                    break
+            for index in rest:
+                append(dataset[index])
         return self._samples
 
     def _from_iterator(self, indices: Any) -> Any:

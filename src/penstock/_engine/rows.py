@@ -41,6 +41,11 @@ class Rows:
         """A batch of `size` samples follows."""
         self._columns, self._places, self._size, self._next = {}, [], size, 0
 
+    @property
+    def has_large(self) -> bool:
+        """Whether the first sample of the batch had large parts; if not, no other is moved."""
+        return bool(self._places)
+
     def move(self, sample: Any) -> Any:
         """The sample with its large parts in the slab."""
         number, self._next = self._next, self._next + 1
