@@ -12,7 +12,6 @@ from .stage import Stage
 # several depend on the moment.
 OPEN = frozenset(
     {
-        "test_clean_workers.py::test_a_fresh_process_takes[a_nursery_that_was_killed_is_replaced]",
         "test_clean_workers.py::test_a_fresh_process_takes[a_parameter_made_while_pickling]",
         "test_clean_workers.py::test_a_fresh_process_takes[a_shared_tensor_made_while_pickling]",
         "test_clean_workers.py::test_a_program_without_a_guard_runs_once[a script]",
