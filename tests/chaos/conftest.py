@@ -12,7 +12,6 @@ from .stage import Stage
 # several depend on the moment.
 OPEN = frozenset(
     {
-        "test_clean_workers.py::test_a_program_without_a_guard_runs_once[a script]",
         "test_end_of_the_interpreter.py::test_a_program_ends_at_once_with[an epoch in a daemon thread]",
         "test_hostile_places.py::test_a_memory_cgroup_that_is_full_is_an_error_with_numbers_or_no_matter",
         "test_hostile_places.py::test_a_working_directory_that_is_gone_does_not_matter[spawn]",
