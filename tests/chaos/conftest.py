@@ -14,7 +14,6 @@ OPEN = frozenset(
     {
         "test_end_of_the_interpreter.py::test_a_program_ends_at_once_with[an epoch in a daemon thread]",
         "test_hostile_places.py::test_a_memory_cgroup_that_is_full_is_an_error_with_numbers_or_no_matter",
-        "test_hostile_places.py::test_a_working_directory_that_is_gone_does_not_matter[spawn]",
         "test_hostile_places.py::test_closed_standard_streams_do_not_matter[(0, 1, 2)]",
         "test_hostile_places.py::test_kept_batches_live_with_64_descriptors",
         "test_hostile_places.py::test_little_address_space_is_an_error_with_words_or_no_matter[120]",

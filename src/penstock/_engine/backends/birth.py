@@ -193,6 +193,7 @@ def _start_nursery() -> None:
             command,
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
+            cwd=ship.working_directory(),
             env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
         )
     except OSError as failure:
