@@ -23,6 +23,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from penstock._engine.messages import KINDS, NUMBERS
+from penstock.errors import WorkerLostError
 
 _HEADER = struct.Struct("<II")
 _CHUNK = 1 << 16  # bytes read at once
@@ -42,7 +43,15 @@ class Parcel(NamedTuple):
 
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected ends."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as refused:
+        raise WorkerLostError(
+            "PS603",
+            "workers cannot be started: the system refused a channel to them",
+            why=str(refused),
+            fix="raise the limit of open files (`ulimit -n`), or keep fewer open",
+        ) from refused
 
 
 class Channel:
