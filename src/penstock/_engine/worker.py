@@ -39,7 +39,7 @@ from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
 from penstock._engine.rows import Rows
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
 
 
 def work(job: Job, worker: int, channel: Channel) -> None:
@@ -161,8 +161,8 @@ class Worker:
     def _encode(self, batch: Any, ticket: Assign) -> codec.Place:
         try:
             return codec.encode(batch, self._writer, self._encoder)
-        except (MemoryError, DataError):
-            raise
+        except (MemoryError, PenstockError):
+            raise  # not the batch's fault, or already in words
         except Exception as error:
             from penstock._engine.unpicklable import find_unpicklable
 
