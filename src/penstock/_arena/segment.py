@@ -18,7 +18,7 @@ import secrets
 import weakref
 from typing import Any
 
-from penstock._base import host, libc
+from penstock._base import descriptors, host, libc
 from penstock.errors import ArenaError
 
 
@@ -35,7 +35,7 @@ class Segment:
     def create(cls, nbytes: int = 0) -> Segment:
         """Make a new segment and reserve `nbytes` for it."""
         try:
-            segment = cls(_open())
+            segment = cls(descriptors.lift(_open()))
         except OSError as failure:
             raise _refused("create shared memory for batches", failure) from failure
         try:

@@ -22,6 +22,7 @@ import struct
 from collections import deque
 from typing import Any, NamedTuple
 
+from penstock._base import descriptors
 from penstock._engine.messages import KINDS, NUMBERS
 from penstock.errors import WorkerLostError
 
@@ -44,7 +45,8 @@ class Parcel(NamedTuple):
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected ends."""
     try:
-        return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return _lifted(here), _lifted(there)
     except OSError as refused:
         raise WorkerLostError(
             "PS603",
@@ -52,6 +54,11 @@ def pair() -> tuple[socket.socket, socket.socket]:
             why=str(refused),
             fix="raise the limit of open files (`ulimit -n`), or keep fewer open",
         ) from refused
+
+
+def _lifted(end: socket.socket) -> socket.socket:
+    fd = end.detach()
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptors.lift(fd))
 
 
 class Channel:

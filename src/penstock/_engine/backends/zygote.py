@@ -35,7 +35,7 @@ import time
 from typing import Any, NoReturn
 
 from penstock._arena import packing
-from penstock._base import libc
+from penstock._base import descriptors, libc
 from penstock._engine import tame
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.job import Job
@@ -63,6 +63,7 @@ def leave_consumer() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
+    descriptors.fill_streams()
     libc.name_process("penstock-zygote")
 
 
