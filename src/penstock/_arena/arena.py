@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from penstock._arena import lease
 from penstock._arena.segment import Mapping, Segment
-from penstock._base import host
+from penstock._base import descriptors, host
 
 if TYPE_CHECKING:
     from penstock._arena.pinner import Pinner
@@ -41,6 +41,8 @@ BUDGET_SHARE = 0.25
 IDLE_BYTES = 256 << 20
 # Slabs that a consumer may hold beyond those in flight: each costs a descriptor and a mapping.
 MOST_HELD = 64
+# The part of the descriptors that this process may have which held slabs may take.
+HELD_SHARE = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +68,7 @@ class Arena:
         self._slabs: dict[int, Slab] = {}
         self._free: list[Slab] = []
         self._held: set[int] = set()
+        self._descriptors = int(descriptors.limit() * HELD_SHARE)
         self._returned: deque[int] = deque()
         self._given_up: list[int] = []
         self._next_number = 0
@@ -169,7 +172,7 @@ class Arena:
         return sum(slab.nbytes or self.expected for slab in self._slabs.values())
 
     def _may_hold(self) -> bool:
-        if len(self._held) >= MOST_HELD:
+        if len(self._held) >= min(MOST_HELD, self._descriptors):
             return False
         # With this one held, a batch must still fit for the workers to go on.
         return self.nbytes + self.expected <= self.budget or bool(self._free)

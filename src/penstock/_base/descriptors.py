@@ -1,4 +1,4 @@
-"""Descriptors: which numbers ours must not get.
+"""Descriptors: how many this process may have, and which numbers ours must not get.
 
 A program whose standard streams are closed leaves the numbers 0, 1 and 2 free, and what is opened next gets
 them. C libraries write to 1 and 2 whatever lies there: it must not be a batch, or a channel.
@@ -9,8 +9,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
+import sys
 
 _STREAMS = 3  # numbers below are those of the standard streams
+
+
+def limit() -> int:
+    """How many descriptors this process may have open."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def lift(fd: int) -> int:
