@@ -35,5 +35,5 @@ def fill_streams() -> None:
     """Open the null device for each standard stream that is closed, so that nothing else takes its number."""
     with contextlib.suppress(OSError):  # a place without devices
         while (fd := os.open(os.devnull, os.O_RDWR)) < _STREAMS:
-            os.set_inheritable(fd, True)  # for programs that the dataset starts
+            os.set_inheritable(fd, True)  # noqa: FBT003 - the only form; for programs that the dataset starts
         os.close(fd)
