@@ -10,8 +10,8 @@ Guarantees:
 
 * A slab is never handed to a worker while a view of it is alive in the consumer (NOTE [ Lease life ]),
   in a process forked from the consumer, or in the worker that wrote it.
-* Once the largest batch is known, the bytes of all slabs stay within the budget, except that one batch
-  can always travel.
+* The bytes of all slabs stay within the budget, except that one batch can always travel. What is still being
+  made counts as the largest batch so far, and before the first has arrived as UNSEEN_BYTES.
 * The consumer can keep as many batches as it likes: past the budget they are copied out to ordinary
   memory, which is slower, never wrong and never stuck.
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 COPY_BELOW = 32 << 10  # bytes
 # The part of the memory that is free at the start which batches in flight or kept may take.
 BUDGET_SHARE = 0.25
+# What a batch counts as before the first has arrived: the size of a large one. A budget of the usual size
+# still lets every worker begin with all of its tickets, and a small one is not overdrawn many times over.
+UNSEEN_BYTES = 32 << 20
 # What an idle loader keeps between two epochs, so that the next one starts without page faults.
 IDLE_BYTES = 256 << 20
 # Slabs that a consumer may hold beyond those in flight: each costs a descriptor and a mapping.
@@ -98,7 +101,7 @@ class Arena:
             self._free.remove(slab)
             return slab
         busy = len(self._slabs) - len(self._held)
-        if busy and self._promised() + self.expected > self.budget:
+        if busy and self._promised() > self.budget:
             return None
         slab = Slab(self._next_number, Segment.create())
         self._next_number += 1
@@ -168,8 +171,10 @@ class Arena:
         self._abandon()
 
     def _promised(self) -> int:
-        """Bytes of all slabs; one that is out for the first time counts as the largest batch so far."""
-        return sum(slab.nbytes or self.expected for slab in self._slabs.values())
+        """Bytes of all slabs and of one more; what is not filled yet counts as the largest batch so far."""
+        seen = [slab.nbytes for slab in self._slabs.values() if slab.nbytes]
+        unseen = self.expected or max(seen, default=UNSEEN_BYTES)
+        return sum(seen) + unseen * (len(self._slabs) - len(seen) + 1)
 
     def _may_hold(self) -> bool:
         if len(self._held) >= min(MOST_HELD, self._descriptors):
