@@ -13,7 +13,6 @@ from .stage import Stage
 OPEN = frozenset(
     {
         "test_end_of_the_interpreter.py::test_a_program_ends_at_once_with[an epoch in a daemon thread]",
-        "test_hostile_places.py::test_a_memory_cgroup_that_is_full_is_an_error_with_numbers_or_no_matter",
         "test_signals_to_the_consumer.py::test_a_timeout_of_the_users_own_in_next_loses_nothing_for_the_next_epoch",
         "test_signals_to_the_consumer.py::test_an_interrupt_that_is_caught_leaves_a_process_that_can_go_on",
         "test_signals_to_the_consumer.py::test_an_iterator_after_a_timeout_of_the_users_own_in_next_is_neither_wrong_nor_stuck",

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock._arena import lease
-from penstock._arena.segment import Mapping, Segment
+from penstock._arena.segment import Mapping, Segment, memory_left
 from penstock._base import descriptors, host
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Below this a copy costs less than the lease's bookkeeping and the slab is free again at once.
 COPY_BELOW = 32 << 10  # bytes
+# From here on, asking whether there is memory for a copy takes less time than the copy.
+ASK_FROM = 4 << 20  # bytes
 # The part of the memory that is free at the start which batches in flight or kept may take.
 BUDGET_SHARE = 0.25
 # What a batch counts as before the first has arrived: the size of a large one. A budget of the usual size
@@ -123,7 +125,7 @@ class Arena:
             slab.mapping = slab.segment.map()
             if self._pinner is not None:
                 self._pinner.register(slab.mapping)
-        if used < COPY_BELOW or not self._may_hold():
+        if used < COPY_BELOW or not self._may_hold(used):
             self.copied_out += used >= COPY_BELOW
             return memoryview(slab.mapping.whole).cast("B"), False
         self._held.add(slab.number)
@@ -176,11 +178,15 @@ class Arena:
         unseen = self.expected or max(seen, default=UNSEEN_BYTES)
         return sum(seen) + unseen * (len(self._slabs) - len(seen) + 1)
 
-    def _may_hold(self) -> bool:
+    def _may_hold(self, used: int) -> bool:
         if len(self._held) >= min(MOST_HELD, self._descriptors):
             return False
         # With this one held, a batch must still fit for the workers to go on.
-        return self.nbytes + self.expected <= self.budget or bool(self._free)
+        if self.nbytes + self.expected <= self.budget or self._free:
+            return True
+        # A copy takes memory, a lease takes none. Where there is too little for a copy beside what workers
+        # are about to take, one of them says so in words, instead of this process being killed.
+        return used >= ASK_FROM and used + self._promised() - self.nbytes > memory_left()
 
     def _collect(self) -> None:
         while self._returned:

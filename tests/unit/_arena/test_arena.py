@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from penstock._arena import arena as module
-from penstock._arena.arena import COPY_BELOW, UNSEEN_BYTES, Arena
+from penstock._arena.arena import ASK_FROM, COPY_BELOW, UNSEEN_BYTES, Arena
 from penstock._base import descriptors, host
 
 BIG = 2 * COPY_BELOW  # a batch that is held rather than copied
@@ -155,6 +155,14 @@ def test_past_the_number_of_mappings_batches_are_copied_out(make_arena, monkeypa
     arena = make_arena()
     kept = [deliver(arena)[1] for _ in range(4)]
     assert [view is not None for view in kept] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("used", "is_held"), [(ASK_FROM - 1, False), (ASK_FROM, True)])
+def test_a_batch_for_whose_copy_there_is_no_memory_is_held(make_arena, monkeypatch, used, is_held):
+    arena = make_arena(budget=1)
+    slab = fill(arena.reserve(0), ASK_FROM)
+    monkeypatch.setattr(host, "memory_available", lambda: ASK_FROM)
+    assert arena.open(slab, ASK_FROM, used)[1] is is_held
 
 
 def test_few_descriptors_allow_few_leases(make_arena, monkeypatch):
