@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 # Below this a copy costs less than the lease's bookkeeping and the slab is free again at once.
 COPY_BELOW = 32 << 10  # bytes
-# From here on, asking whether there is memory for a copy takes less time than the copy.
-ASK_FROM = 4 << 20  # bytes
+# From here on it is asked whether there is memory for a copy. That reads files of every cgroup, which can
+# take a millisecond; a copy of this size takes several.
+ASK_FROM = 32 << 20  # bytes
 # The part of the memory that is free at the start which batches in flight or kept may take.
 BUDGET_SHARE = 0.25
 # What a batch counts as before the first has arrived: the size of a large one. A budget of the usual size
