@@ -12,19 +12,7 @@ from .stage import Stage
 # several depend on the moment.
 OPEN = frozenset(
     {
-        "test_clean_workers.py::test_a_fresh_process_takes[a_nursery_that_was_killed_is_replaced]",
-        "test_clean_workers.py::test_a_fresh_process_takes[a_parameter_made_while_pickling]",
-        "test_clean_workers.py::test_a_fresh_process_takes[a_shared_tensor_made_while_pickling]",
-        "test_clean_workers.py::test_a_program_without_a_guard_runs_once[a script]",
         "test_end_of_the_interpreter.py::test_a_program_ends_at_once_with[an epoch in a daemon thread]",
-        "test_hostile_places.py::test_a_memory_cgroup_that_is_full_is_an_error_with_numbers_or_no_matter",
-        "test_hostile_places.py::test_a_working_directory_that_is_gone_does_not_matter[spawn]",
-        "test_hostile_places.py::test_closed_standard_streams_do_not_matter[(0, 1, 2)]",
-        "test_hostile_places.py::test_kept_batches_live_with_64_descriptors",
-        "test_hostile_places.py::test_little_address_space_is_an_error_with_words_or_no_matter[120]",
-        "test_hostile_places.py::test_little_address_space_is_an_error_with_words_or_no_matter[200]",
-        "test_hostile_places.py::test_too_few_descriptors_are_named_in_the_error[8]",
-        "test_right_data.py::test_batches_in_flight_stay_within_the_budget",
         "test_signals_to_the_consumer.py::test_a_timeout_of_the_users_own_in_next_loses_nothing_for_the_next_epoch",
         "test_signals_to_the_consumer.py::test_an_interrupt_that_is_caught_leaves_a_process_that_can_go_on",
         "test_signals_to_the_consumer.py::test_an_iterator_after_a_timeout_of_the_users_own_in_next_is_neither_wrong_nor_stuck",

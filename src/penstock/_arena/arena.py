@@ -10,8 +10,8 @@ Guarantees:
 
 * A slab is never handed to a worker while a view of it is alive in the consumer (NOTE [ Lease life ]),
   in a process forked from the consumer, or in the worker that wrote it.
-* Once the largest batch is known, the bytes of all slabs stay within the budget, except that one batch
-  can always travel.
+* The bytes of all slabs stay within the budget, except that one batch can always travel. What is still being
+  made counts as the largest batch so far, and before the first has arrived as UNSEEN_BYTES.
 * The consumer can keep as many batches as it likes: past the budget they are copied out to ordinary
   memory, which is slower, never wrong and never stuck.
 
@@ -27,20 +27,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock._arena import lease
-from penstock._arena.segment import Mapping, Segment
-from penstock._base import host
+from penstock._arena.segment import Mapping, Segment, memory_left
+from penstock._base import descriptors, host
 
 if TYPE_CHECKING:
     from penstock._arena.pinner import Pinner
 
 # Below this a copy costs less than the lease's bookkeeping and the slab is free again at once.
 COPY_BELOW = 32 << 10  # bytes
+# From here on it is asked whether there is memory for a copy. That reads files of every cgroup, which can
+# take a millisecond; a copy of this size takes several.
+ASK_FROM = 32 << 20  # bytes
 # The part of the memory that is free at the start which batches in flight or kept may take.
 BUDGET_SHARE = 0.25
+# What a batch counts as before the first has arrived: the size of a large one. A budget of the usual size
+# still lets every worker begin with all of its tickets, and a small one is not overdrawn many times over.
+UNSEEN_BYTES = 32 << 20
 # What an idle loader keeps between two epochs, so that the next one starts without page faults.
 IDLE_BYTES = 256 << 20
 # Slabs that a consumer may hold beyond those in flight: each costs a descriptor and a mapping.
 MOST_HELD = 64
+# The part of the descriptors that this process may have which held slabs may take.
+HELD_SHARE = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +74,7 @@ class Arena:
         self._slabs: dict[int, Slab] = {}
         self._free: list[Slab] = []
         self._held: set[int] = set()
+        self._descriptors = int(descriptors.limit() * HELD_SHARE)
         self._returned: deque[int] = deque()
         self._given_up: list[int] = []
         self._next_number = 0
@@ -95,7 +104,7 @@ class Arena:
             self._free.remove(slab)
             return slab
         busy = len(self._slabs) - len(self._held)
-        if busy and self._promised() + self.expected > self.budget:
+        if busy and self._promised() > self.budget:
             return None
         slab = Slab(self._next_number, Segment.create())
         self._next_number += 1
@@ -117,7 +126,7 @@ class Arena:
             slab.mapping = slab.segment.map()
             if self._pinner is not None:
                 self._pinner.register(slab.mapping)
-        if used < COPY_BELOW or not self._may_hold():
+        if used < COPY_BELOW or not self._may_hold(used):
             self.copied_out += used >= COPY_BELOW
             return memoryview(slab.mapping.whole).cast("B"), False
         self._held.add(slab.number)
@@ -165,14 +174,20 @@ class Arena:
         self._abandon()
 
     def _promised(self) -> int:
-        """Bytes of all slabs; one that is out for the first time counts as the largest batch so far."""
-        return sum(slab.nbytes or self.expected for slab in self._slabs.values())
+        """Bytes of all slabs and of one more; what is not filled yet counts as the largest batch so far."""
+        seen = [slab.nbytes for slab in self._slabs.values() if slab.nbytes]
+        unseen = self.expected or max(seen, default=UNSEEN_BYTES)
+        return sum(seen) + unseen * (len(self._slabs) - len(seen) + 1)
 
-    def _may_hold(self) -> bool:
-        if len(self._held) >= MOST_HELD:
+    def _may_hold(self, used: int) -> bool:
+        if len(self._held) >= min(MOST_HELD, self._descriptors):
             return False
         # With this one held, a batch must still fit for the workers to go on.
-        return self.nbytes + self.expected <= self.budget or bool(self._free)
+        if self.nbytes + self.expected <= self.budget or self._free:
+            return True
+        # A copy takes memory, a lease takes none. Where there is too little for a copy beside what workers
+        # are about to take, one of them says so in words, instead of this process being killed.
+        return used >= ASK_FROM and used + self._promised() - self.nbytes > memory_left()
 
     def _collect(self) -> None:
         while self._returned:

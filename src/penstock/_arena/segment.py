@@ -18,8 +18,16 @@ import secrets
 import weakref
 from typing import Any
 
-from penstock._base import host, libc
+from penstock._base import descriptors, host, libc
 from penstock.errors import ArenaError
+
+# What batches leave to the processes that handle them: with the last page taken, any of them is killed.
+SPARE_BYTES = 16 << 20
+
+
+def memory_left() -> int:
+    """Bytes that batches may still take."""
+    return max(0, host.memory_available() - SPARE_BYTES)
 
 
 class Segment:
@@ -35,7 +43,7 @@ class Segment:
     def create(cls, nbytes: int = 0) -> Segment:
         """Make a new segment and reserve `nbytes` for it."""
         try:
-            segment = cls(_open())
+            segment = cls(descriptors.lift(_open()))
         except OSError as failure:
             raise _refused("create shared memory for batches", failure) from failure
         try:
@@ -52,7 +60,7 @@ class Segment:
         needed = nbytes - self.nbytes
         # tmpfs takes pages until the machine is out of memory, and only then refuses; by that time
         # the out-of-memory killer has been at work. So ask before.
-        available = host.memory_available()
+        available = memory_left()
         if needed > available:
             raise _no_room(needed, available)
         try:
@@ -124,7 +132,8 @@ def _no_room(needed: int, available: int) -> ArenaError:
         "PS701",
         f"a batch needs {needed / 2**20:.1f} MiB more shared memory than the loader holds, "
         f"but only {available / 2**20:.1f} MiB of memory are left",
-        why="free memory is what the machine has available, or what the memory cgroup still allows",
+        why="that is what the machine has available, or what the memory cgroup still allows, "
+        f"less {SPARE_BYTES >> 20} MiB for the processes themselves",
         fix="lower `batch_size`, `num_workers` or `prefetch_factor`, or raise the memory limit",
     )
 

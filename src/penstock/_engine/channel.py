@@ -22,7 +22,9 @@ import struct
 from collections import deque
 from typing import Any, NamedTuple
 
+from penstock._base import descriptors
 from penstock._engine.messages import KINDS, NUMBERS
+from penstock.errors import WorkerLostError
 
 _HEADER = struct.Struct("<II")
 _CHUNK = 1 << 16  # bytes read at once
@@ -42,7 +44,21 @@ class Parcel(NamedTuple):
 
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected ends."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return _lifted(here), _lifted(there)
+    except OSError as refused:
+        raise WorkerLostError(
+            "PS603",
+            "workers cannot be started: the system refused a channel to them",
+            why=str(refused),
+            fix="raise the limit of open files (`ulimit -n`), or keep fewer open",
+        ) from refused
+
+
+def _lifted(end: socket.socket) -> socket.socket:
+    fd = end.detach()
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, descriptors.lift(fd))
 
 
 class Channel:

@@ -40,7 +40,7 @@ from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
 from penstock._engine.rows import Rows
-from penstock.errors import DataError
+from penstock.errors import DataError, PenstockError
 
 
 # Below this the bookkeeping of a tensor that lies in the slab costs more than a copy.
@@ -166,8 +166,8 @@ class Worker:
     def _encode(self, batch: Any, ticket: Assign) -> codec.Place:
         try:
             return codec.encode(batch, self._writer, self._encoder)
-        except (MemoryError, DataError):
-            raise
+        except (MemoryError, PenstockError):
+            raise  # not the batch's fault, or already in words
         except Exception as error:
             from penstock._engine.unpicklable import find_unpicklable
 

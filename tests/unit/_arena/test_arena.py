@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from penstock._arena import arena as module
-from penstock._arena.arena import COPY_BELOW, Arena
-from penstock._base import host
+from penstock._arena.arena import ASK_FROM, COPY_BELOW, UNSEEN_BYTES, Arena
+from penstock._base import descriptors, host
 
 BIG = 2 * COPY_BELOW  # a batch that is held rather than copied
 
@@ -157,6 +157,21 @@ def test_past_the_number_of_mappings_batches_are_copied_out(make_arena, monkeypa
     assert [view is not None for view in kept] == [True, True, False, False]
 
 
+@pytest.mark.parametrize(("used", "is_held"), [(ASK_FROM - 1, False), (ASK_FROM, True)])
+def test_a_batch_for_whose_copy_there_is_no_memory_is_held(make_arena, monkeypatch, used, is_held):
+    arena = make_arena(budget=1)
+    slab = fill(arena.reserve(0), ASK_FROM)
+    monkeypatch.setattr(host, "memory_available", lambda: ASK_FROM)
+    assert arena.open(slab, ASK_FROM, used)[1] is is_held
+
+
+def test_few_descriptors_allow_few_leases(make_arena, monkeypatch):
+    monkeypatch.setattr(descriptors, "limit", lambda: 8)
+    arena = make_arena()
+    kept = [deliver(arena)[1] for _ in range(4)]
+    assert [view is not None for view in kept] == [True, True, False, False]
+
+
 def test_what_was_copied_out_is_held_again_when_there_is_room(make_arena, without_collector):
     arena = make_arena(budget=2 * BIG)
     kept = [deliver(arena)[1] for _ in range(3)]
@@ -166,6 +181,7 @@ def test_what_was_copied_out_is_held_again_when_there_is_room(make_arena, withou
 
 def test_a_batch_is_held_when_another_slab_is_free_to_go_on_with(make_arena):
     arena = make_arena(budget=2 * BIG)
+    arena.expected = BIG
     one, other = arena.reserve(0), arena.reserve(1)
     arena.cancel(other)
     assert arena.open(fill(one), 2 * BIG, BIG)[1] is True
@@ -214,6 +230,20 @@ def test_the_largest_batch_so_far_is_expected(make_arena):
     for nbytes in (BIG, 3 * BIG, 2 * BIG):
         deliver(arena, nbytes=nbytes)
     assert arena.expected == 3 * BIG
+
+
+@pytest.mark.parametrize(("budget", "count"), [(1, 1), (UNSEEN_BYTES, 1), (3 * UNSEEN_BYTES, 3)])
+def test_before_the_first_batch_each_counts_as_a_large_one(make_arena, budget, count):
+    arena = make_arena(budget)
+    assert [arena.reserve(0) is not None for _ in range(5)] == [True] * count + [False] * (5 - count)
+
+
+def test_a_batch_that_has_arrived_counts_before_it_is_opened(make_arena):
+    arena = make_arena(UNSEEN_BYTES)
+    slab = arena.reserve(0)
+    assert arena.reserve(0) is None
+    slab.nbytes = BIG
+    assert arena.reserve(0) is not None
 
 
 def test_slabs_that_are_out_count_with_what_they_will_take(make_arena):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock._arena import segment as module
-from penstock._arena.segment import Segment
+from penstock._arena.segment import SPARE_BYTES, Segment
 from penstock._base import host, libc
 from penstock.errors import ArenaError
 
@@ -83,13 +83,14 @@ def test_a_system_without_fallocate_extends_the_segment(segment, monkeypatch):
 
 
 def test_a_batch_larger_than_the_free_memory_is_refused_with_numbers(segment, monkeypatch):
-    monkeypatch.setattr(host, "memory_available", lambda: 3 * MIB)
+    monkeypatch.setattr(host, "memory_available", lambda: SPARE_BYTES + 3 * MIB)
     with pytest.raises(ArenaError) as caught:
         segment.reserve(8 * MIB)
     assert str(caught.value) == (
         "[PS701] a batch needs 8.0 MiB more shared memory than the loader holds, "
         "but only 3.0 MiB of memory are left\n"
-        "  why:  free memory is what the machine has available, or what the memory cgroup still allows\n"
+        "  why:  that is what the machine has available, or what the memory cgroup still allows, "
+        "less 16 MiB for the processes themselves\n"
         "  fix:  lower `batch_size`, `num_workers` or `prefetch_factor`, or raise the memory limit\n"
         "  more: penstock explain PS701"
     )
@@ -97,14 +98,20 @@ def test_a_batch_larger_than_the_free_memory_is_refused_with_numbers(segment, mo
 
 def test_only_what_is_missing_counts_as_needed(segment, monkeypatch):
     segment.reserve(2 * MIB)
-    monkeypatch.setattr(host, "memory_available", lambda: MIB)
+    monkeypatch.setattr(host, "memory_available", lambda: SPARE_BYTES + MIB)
     segment.reserve(3 * MIB)
     assert segment.nbytes == 3 * MIB
 
 
+@pytest.mark.parametrize(("available", "left"), [(0, 0), (SPARE_BYTES, 0), (SPARE_BYTES + 1, 1)])
+def test_batches_leave_some_memory_to_the_processes(monkeypatch, available, left):
+    monkeypatch.setattr(host, "memory_available", lambda: available)
+    assert module.memory_left() == left
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM])
 def test_a_system_without_room_is_told_with_numbers(segment, monkeypatch, number):
-    monkeypatch.setattr(host, "memory_available", lambda: 64 * MIB)
+    monkeypatch.setattr(host, "memory_available", lambda: SPARE_BYTES + 64 * MIB)
     monkeypatch.setattr(os, "posix_fallocate", failing(number))
     with pytest.raises(ArenaError, match=r"\[PS701\] a batch needs 1\.0 MiB .* only 64\.0 MiB"):
         segment.reserve(MIB)

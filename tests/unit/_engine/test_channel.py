@@ -11,6 +11,7 @@ import pytest
 from penstock._engine import channel as module
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.messages import Failed, Kill, Loaded, Rewind, Spawn
+from penstock.errors import WorkerLostError
 
 LARGE = "x" * (4 << 20)  # more than any socket takes at once
 
@@ -79,6 +80,21 @@ def texts(parcel):
 
 
 # ---- messages -----------------------------------------------------------------------------------
+
+
+def test_a_system_without_descriptors_is_told(monkeypatch):
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(WorkerLostError) as caught:
+        pair()
+    assert str(caught.value) == (
+        "[PS603] workers cannot be started: the system refused a channel to them\n"
+        "  why:  [Errno 24] Too many open files\n"
+        "  fix:  raise the limit of open files (`ulimit -n`), or keep fewer open\n"
+        "  more: penstock explain PS603"
+    )
 
 
 def test_a_message_arrives(ends):

@@ -95,27 +95,31 @@ def forked(job: Job) -> ZygoteHandle:
 def clean(job: Job) -> ZygoteHandle:
     """Have the nursery fork a fresh zygote, and ship the job to it."""
     cargo = ship.pack(job)  # first: a dataset that cannot go is refused before anything is started
-    here, there = pair()
     try:
         try:
-            _nursery().send(Adopt(), [there.fileno()])
-        except ChannelClosed:  # somebody killed it
-            close_nursery()
-            _nursery().send(Adopt(), [there.fileno()])
+            return _adopt(cargo)
+        except ChannelClosed:
+            if not _is_nursery_gone():
+                raise
+            close_nursery()  # somebody killed it, perhaps with our message in its hands
+            return _adopt(cargo)
+    except ChannelClosed as gone:
+        raise cannot_start("the clean process for workers ended at once", "") from gone
     finally:
-        there.close()
+        cargo.close()
+
+
+def _adopt(cargo: ship.Cargo) -> ZygoteHandle:
+    here, there = pair()
     channel = Channel(here)
     try:
+        with there:
+            _nursery().send(Adopt(), [there.fileno()])
         channel.send(Load(tuple(cargo.manifest)), cargo.fds)
         loaded = _await_loaded(channel)
-    except ChannelClosed as gone:
-        channel.close()
-        raise cannot_start("the clean process for workers ended at once", "") from gone
     except BaseException:
         channel.close()
         raise
-    finally:
-        cargo.close()
     return ZygoteHandle(channel, loaded.pid, is_child=False)
 
 
@@ -164,6 +168,15 @@ def _nursery() -> Channel:
     return _Nursery.channel
 
 
+def _is_nursery_gone() -> bool:
+    try:
+        if _Nursery.channel is not None:
+            _Nursery.channel.receive_nowait()  # it never speaks: all that can come is its end
+    except ChannelClosed:
+        return True
+    return _Nursery.channel is None
+
+
 def _start_nursery() -> None:
     here, there = pair()
     command = [
@@ -180,6 +193,7 @@ def _start_nursery() -> None:
             command,
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
+            cwd=ship.working_directory(),
             env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
         )
     except OSError as failure:

@@ -39,7 +39,7 @@ def life(fd: int) -> None:
     with contextlib.suppress(AttributeError, OSError):
         watch = os.pidfd_open(consumer)
     channel = Channel(socket.socket(fileno=fd))
-    with contextlib.suppress(ChannelClosed):
+    with contextlib.closing(channel), contextlib.suppress(ChannelClosed):
         while _wait(channel, watch, consumer):
             for parcel in channel.receive_nowait():
                 if isinstance(parcel.message, Adopt):

@@ -136,8 +136,12 @@ class ProcessBackend:
         self._by_fd: dict[int, int] = {}
         _backends.add(self)
         _watch_forks()
-        for worker in range(workers):
-            self._spawn(worker)
+        try:
+            for worker in range(workers):
+                self._spawn(worker)
+        except BaseException:
+            self._abort()
+            raise
 
     # ---- commands -------------------------------------------------------------------------------
 
@@ -313,6 +317,12 @@ class ProcessBackend:
         self.channels[worker] = Channel(here)
         self._by_fd[here.fileno()] = worker
         self._poll.register(here.fileno(), select.POLLIN)
+
+    def _abort(self) -> None:
+        """Not all workers could be asked for: end what there is, which has not begun to work."""
+        for channel in self.channels.values():
+            channel.close()
+        self.zygote.wait_end(time.monotonic())
 
     def _control(self, message: Any, fds: list[int] | None = None) -> None:
         channel = self.zygote.channel

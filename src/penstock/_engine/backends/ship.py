@@ -70,6 +70,14 @@ class Cargo(NamedTuple):
         self.spawning.close()
 
 
+def working_directory() -> str:
+    """Where a fresh process begins: where the consumer is."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return "/"  # somebody removed it, and no interpreter is sure to start there
+
+
 def pack(job: Job) -> Cargo:
     """Make a job ready for the journey; ShippingError names what cannot go."""
     stream, spawning = io.BytesIO(), Spawning()
@@ -137,7 +145,7 @@ def _load_into(own: Segment, shipper: Any, skeleton: memoryview, spawning: Spawn
         tuple(segment.nbytes for segment in segments),
         tuple(sys.path),
         tuple(sys.argv),
-        str(Path.cwd()),
+        working_directory(),
     )
     fds = [*(segment.fd for segment in segments), *spawning.fds]
     return Cargo(manifest, fds, own, spawning, shipper.buffers)

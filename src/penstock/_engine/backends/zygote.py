@@ -32,10 +32,11 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock._arena import packing
-from penstock._base import libc
+from penstock._base import descriptors, libc
 from penstock._engine import tame
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.job import Job
@@ -63,6 +64,7 @@ def leave_consumer() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
+    descriptors.fill_streams()
     libc.name_process("penstock-zygote")
 
 
@@ -153,6 +155,7 @@ class Zygote:
             libc.die_with_parent()
             if os.getppid() != zygote:  # it died between the fork and the line above
                 os._exit(1)
+            _be_killed_first()
             self._control.close()
             for fd in (*self._pidfds, self._watch):
                 if fd is not None:
@@ -210,6 +213,12 @@ def _work(job: Job, worker: int, fd: int) -> None:
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
     work(job, worker, channel)
     channel.close()
+
+
+def _be_killed_first() -> None:
+    """When memory runs out, the kernel ends this process: the consumer then tells, instead of vanishing."""
+    with contextlib.suppress(OSError):  # no /proc
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _pidfd(pid: int) -> int | None:
