@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 from multiprocessing import util as mp_util
 from typing import Any
 
@@ -77,19 +78,19 @@ def forked(job: Job) -> ZygoteHandle:
     mp_util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else text would come twice
     consumer = os.getpid()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _held_back(signal.valid_signals()) as mask:
             # Python 3.12 warns of forks in a process with threads; `health` looks after those.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
+            if pid == 0:
+                here.close()
+                forked_life(there, job, consumer, mask)
+            return ZygoteHandle(Channel(here), pid, is_child=True)
     except OSError as failure:
         here.close()
-        there.close()
         raise cannot_start("the system refused to fork the process", str(failure)) from failure
-    if pid == 0:
-        here.close()
-        forked_life(there, job, consumer)
-    there.close()
-    return ZygoteHandle(Channel(here), pid, is_child=True)
+    finally:
+        there.close()
 
 
 def clean(job: Job) -> ZygoteHandle:
@@ -117,6 +118,21 @@ def clean(job: Job) -> ZygoteHandle:
     finally:
         cargo.close()
     return ZygoteHandle(channel, loaded.pid, is_child=False)
+
+
+@contextlib.contextmanager
+def _held_back(signals: Iterable[int]) -> Iterator[set[Any]]:
+    """Let no signal run a handler in this thread, nor in a child made here, before the block is left.
+
+    A child has the consumer's handlers and stands in the middle of its code, which an exception would unwind
+    a second time; here it would have us forget a process just started. Yields the mask of before.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # apart: blocking runs handlers that were due
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def cannot_start(what: str, why: str) -> WorkerLostError:

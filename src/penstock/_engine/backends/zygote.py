@@ -32,6 +32,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from penstock._arena import packing
@@ -45,11 +46,12 @@ from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
 LOOK_S = 0.05
 
 
-def forked_life(control: socket.socket, job: Job, consumer: int) -> NoReturn:
-    """The whole life of a zygote that was just forked from the consumer. Never returns."""
+def forked_life(control: socket.socket, job: Job, consumer: int, mask: Iterable[int]) -> NoReturn:
+    """The whole life of a zygote that was just forked, with all signals held back. Never returns."""
     status = 1
     try:
         leave_consumer()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         Zygote(Channel(control), job, consumer).serve()
         status = 0
     finally:
