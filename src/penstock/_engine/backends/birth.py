@@ -192,12 +192,14 @@ def _start_nursery() -> None:
         *sys.path,
     ]
     try:
-        _Nursery.process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
-            command,
-            pass_fds=[there.fileno()],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
-        )
+        # Ctrl-C reaches it too, long before its first line runs: held back until it ignores it.
+        with _held_back({signal.SIGINT}):
+            _Nursery.process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+                command,
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
+            )
     except OSError as failure:
         here.close()
         raise cannot_start("no fresh interpreter could be started", str(failure)) from failure

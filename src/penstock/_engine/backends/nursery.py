@@ -28,6 +28,7 @@ def life(fd: int) -> None:
     """The whole life of the nursery."""
     consumer = int(os.environ.pop("PENSTOCK_CONSUMER"))
     leave_consumer()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was born with it held back
     libc.name_process("penstock-nurse")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
     sys.argv[:] = [""]
