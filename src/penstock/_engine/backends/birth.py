@@ -20,6 +20,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ from typing import Any
 
 from penstock._engine import tame
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import forked_life
+from penstock._engine.backends.zygote import Origin, forked_life
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.job import Job
 from penstock._engine.messages import Adopt, Load, Loaded
@@ -76,7 +77,7 @@ def forked(job: Job) -> ZygoteHandle:
     here, there = pair()
     tame.scan_pools()
     mp_util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else text would come twice
-    consumer = os.getpid()
+    origin = Origin(os.getpid(), threading.get_native_id())
     try:
         with warnings.catch_warnings(), _held_back(signal.valid_signals()) as mask:
             # Python 3.12 warns of forks in a process with threads; `health` looks after those.
@@ -84,7 +85,7 @@ def forked(job: Job) -> ZygoteHandle:
             pid = os.fork()
             if pid == 0:
                 here.close()
-                forked_life(there, job, consumer, mask)
+                forked_life(there, job, origin, mask)
             return ZygoteHandle(Channel(here), pid, is_child=True)
     except OSError as failure:
         here.close()
@@ -191,6 +192,7 @@ def _start_nursery() -> None:
         str(there.fileno()),
         *sys.path,
     ]
+    origin = f"{os.getpid()} {threading.get_native_id()}"
     try:
         # Ctrl-C reaches it too, long before its first line runs: held back until it ignores it.
         with _held_back({signal.SIGINT}):
@@ -198,7 +200,7 @@ def _start_nursery() -> None:
                 command,
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
+                env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": origin},
             )
     except OSError as failure:
         here.close()

@@ -14,9 +14,10 @@ NOTE [ No orphans ]
 
 * Workers ask the kernel to be killed when the zygote ends (`PR_SET_PDEATHSIG`): it is their parent, and
   its only thread forked them. That reaches them in C code, asleep or stopped.
-* The zygote cannot ask the same for the consumer: the signal would come when the *thread* that forked
-  it ends. It watches a pidfd of the consumer, and the end-of-file of its control channel.
-* It never waits without watching those two.
+* The zygote, or the nursery, asks the same for the consumer if the consumer's main thread made it. From
+  another thread it cannot: the signal would come when that *thread* ends.
+* So it also watches a pidfd of the consumer, and the end-of-file of its control channel, and never waits
+  without watching those two.
 
 Runs in the zygote, and for its first lines in the worker.
 """
@@ -33,7 +34,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from penstock._arena import packing
 from penstock._base import libc
@@ -46,13 +47,21 @@ from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
 LOOK_S = 0.05
 
 
-def forked_life(control: socket.socket, job: Job, consumer: int, mask: Iterable[int]) -> NoReturn:
+class Origin(NamedTuple):
+    """Who made a zygote or a nursery."""
+
+    consumer: int  # its pid
+    thread: int  # the id of the thread that forked; the main thread's is the pid
+
+
+def forked_life(control: socket.socket, job: Job, origin: Origin, mask: Iterable[int]) -> NoReturn:
     """The whole life of a zygote that was just forked, with all signals held back. Never returns."""
     status = 1
     try:
         leave_consumer()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        Zygote(Channel(control), job, consumer).serve()
+        die_with(origin)
+        Zygote(Channel(control), job, origin.consumer).serve()
         status = 0
     finally:
         os._exit(status)
@@ -66,6 +75,15 @@ def leave_consumer() -> None:
     for name in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(name, signal.SIG_DFL)
     libc.name_process("penstock-zygote")
+
+
+def die_with(origin: Origin) -> None:
+    """Have the kernel kill this process, even a stopped one, with the consumer: NOTE [ No orphans ]."""
+    if origin.thread != origin.consumer:
+        return
+    libc.die_with_parent()
+    if os.getppid() != origin.consumer:  # it died before the line above
+        os._exit(1)
 
 
 class Zygote:
