@@ -26,9 +26,7 @@ OPEN = frozenset(
         "test_hostile_places.py::test_too_few_descriptors_are_named_in_the_error[8]",
         "test_right_data.py::test_batches_in_flight_stay_within_the_budget",
         "test_signals_to_the_consumer.py::test_a_timeout_of_the_users_own_in_next_loses_nothing_for_the_next_epoch",
-        "test_signals_to_the_consumer.py::test_an_interrupt_that_is_caught_leaves_a_process_that_can_go_on",
         "test_signals_to_the_consumer.py::test_an_iterator_after_a_timeout_of_the_users_own_in_next_is_neither_wrong_nor_stuck",
-        "test_threads.py::test_a_loader_ends_although_a_process_was_forked_while_it_began",
     }
 )
 

@@ -16,6 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 import array
+import contextlib
 import pickle
 import socket
 import struct
@@ -122,6 +123,12 @@ class Channel:
             if parcel is not None:
                 return parcel
             self._read()
+
+    def hang_up(self) -> None:
+        """End the connection and close this end; the other side hears of it even if a fork has a copy."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def close(self) -> None:
         """Close this end, and descriptors that nobody took. May be called twice."""

@@ -23,13 +23,14 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
 from multiprocessing import util as mp_util
 from typing import Any
 
 from penstock._engine import tame
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import Origin, forked_life
+from penstock._engine.backends.zygote import Origin, forked_life, pidfd
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.job import Job
 from penstock._engine.messages import Adopt, Load, Loaded
@@ -37,39 +38,84 @@ from penstock.errors import WorkerLostError
 
 # A fresh interpreter that imports torch from a cold disk can take a minute; longer is a failure.
 BIRTH_LIMIT_S = 300.0
+# A killed process is gone at once, except from a sleep of the kernel's own.
+KILL_LIMIT_S = 1.0
 
 
 class ZygoteHandle:
-    """The consumer's end of a zygote: its pid and control channel."""
+    """The consumer's end of a zygote: its pid, its control channel, and a pidfd that tells of its end.
+
+    The end-of-file of the channel alone would not tell: whatever another thread, or a library, forks at the
+    moment of the birth inherits a copy of the zygote's end.
+    """
 
     def __init__(self, channel: Channel, pid: int, *, is_child: bool) -> None:
         self.channel = channel
         self.pid = pid
+        self.watch = pidfd(pid)
         self._is_child = is_child
+        self.is_gone = False  # known to have ended, or to be about to
+        # For a birth that is interrupted: until a backend has it, nobody else would end it.
+        self._safety_net = weakref.finalize(
+            self, _abandon, self.watch, pid if is_child else None, os.getpid()
+        )
+        self._safety_net.atexit = False  # it ends with the consumer
 
     def wait_end(self, deadline: float) -> list[Any]:
-        """Wait until the zygote is gone, ending it with SIGKILL at the deadline; its last messages."""
+        """Wait until the zygote is gone, then `end` it, as also when interrupted; its last messages."""
         last_words: list[Any] = []
-        while not self._has_ended(deadline - time.monotonic(), last_words):
-            if time.monotonic() >= deadline:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-                deadline += 1.0
+        try:
+            self._listen(deadline, last_words)
+        finally:
+            self.end()
+        return last_words
+
+    def end(self) -> None:
+        """Kill the zygote unless it is gone, reap it, and close our ends. May be called twice."""
+        if not self.is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+                self._listen(time.monotonic() + KILL_LIMIT_S, [])
+            self.is_gone = True
         if self._is_child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        self.channel.close()
-        return last_words
+            self._is_child = False
+        self.leave()
 
-    def _has_ended(self, timeout_s: float, last_words: list[Any]) -> bool:
+    def leave(self) -> None:
+        """Close our ends, or a fork's copies of them."""
+        self._safety_net.detach()
+        self.channel.close()
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            os.close(watch)
+
+    def _listen(self, deadline: float, words: list[Any]) -> None:
+        """Take in messages until the zygote is gone."""
         poll = select.poll()
-        poll.register(self.channel.fileno(), select.POLLIN)
-        poll.poll(max(0.0, timeout_s) * 1000)
-        try:
-            last_words += (parcel.message for parcel in self.channel.receive_nowait())
-        except ChannelClosed:
-            return True
-        return False
+        for fd in (self.channel.fileno(), self.watch):
+            if fd is not None and fd >= 0:
+                poll.register(fd, select.POLLIN)
+        while not self.is_gone and (left := deadline - time.monotonic()) > 0:
+            ready = [fd for fd, _ in poll.poll(left * 1000)]
+            try:
+                words += (parcel.message for parcel in self.channel.receive_nowait())
+            except (ChannelClosed, OSError):
+                self.is_gone = True
+            self.is_gone |= self.watch in ready
+
+
+def _abandon(watch: int | None, child: int | None, owner: int) -> None:
+    if owner != os.getpid():
+        return
+    if watch is not None:
+        os.close(watch)
+    if child is not None:
+        with contextlib.suppress(ChildProcessError):  # reaped by somebody else: the pid is not ours any more
+            if os.waitpid(child, os.WNOHANG) == (0, 0):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
 
 
 def forked(job: Job) -> ZygoteHandle:

@@ -133,6 +133,8 @@ class ProcessBackend:
         self._looks: dict[int, health.Look | None] = {}
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
+        if zygote.watch is not None:
+            self._poll.register(zygote.watch, select.POLLIN)
         self._by_fd: dict[int, int] = {}
         _backends.add(self)
         _watch_forks()
@@ -230,6 +232,9 @@ class ProcessBackend:
                 self._hear(speaker)
             elif fd == self.zygote.channel.fileno():
                 self._hear_zygote()  # else a channel that was closed by what was heard before
+            elif fd == self.zygote.watch:
+                self._hear_zygote()
+                self._zygote_lost()
         return True
 
     def _hear(self, worker: int) -> None:
@@ -290,11 +295,14 @@ class ProcessBackend:
             self._heard.append(events.WorkerLost(message.worker, message.pid, message.status))
 
     def _zygote_lost(self) -> None:
-        fd = self.zygote.channel.fileno()
+        fd, watch = self.zygote.channel.fileno(), self.zygote.watch
         if fd < 0:
             return
+        if watch is not None:
+            self._poll.unregister(watch)
         self._poll.unregister(fd)
-        self.zygote.channel.close()
+        self.zygote.is_gone = True
+        self.zygote.end()
         for process in self.processes:
             if process._exitcode is None:  # noqa: SLF001
                 # The kernel has killed it together with the zygote.
@@ -388,6 +396,6 @@ def _leave_to_parent() -> None:
     # A child of the consumer holds copies of its channel ends. Closed, they cannot keep a worker from
     # seeing the end-of-file when the consumer dies, and the child cannot speak in its parent's name.
     for backend in list(_backends):
-        backend.zygote.channel.close()
+        backend.zygote.leave()
         for channel in backend.channels.values():
             channel.close()

@@ -93,7 +93,7 @@ class Zygote:
         self._control = control
         self._job = job
         self._consumer = consumer
-        self._watch = _pidfd(consumer)
+        self._watch = pidfd(consumer)
         self._pids: dict[int, int] = {}  # pid to worker
         self._pidfds: dict[int, int] = {}  # pidfd to pid
 
@@ -162,7 +162,7 @@ class Zygote:
             self._become_worker(process, zygote)
         os.close(fd)
         self._pids[pid] = worker
-        watch = _pidfd(pid)
+        watch = pidfd(pid)
         if watch is not None:
             self._pidfds[watch] = pid
         self._control.send(Born(worker, pid))
@@ -178,7 +178,7 @@ class Zygote:
                 if fd is not None:
                     os.close(fd)
             # What multiprocessing itself calls after a fork; the pidfd lets it tell whether its parent lives.
-            status = process._bootstrap(_pidfd(zygote))  # noqa: SLF001
+            status = process._bootstrap(pidfd(zygote))  # noqa: SLF001
         finally:
             os._exit(status)
 
@@ -232,7 +232,8 @@ def _work(job: Job, worker: int, fd: int) -> None:
     channel.close()
 
 
-def _pidfd(pid: int) -> int | None:
+def pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is none."""
     try:
         return os.pidfd_open(pid) if sys.platform == "linux" else None
     except (AttributeError, OSError):
