@@ -98,11 +98,13 @@ class Runtime:
         if self.is_closed:
             return
         self.is_closed = True
-        for payload in self._answers.values():
-            self._backend.discard(payload)
-        self._answers.clear()
-        self._undispatched.clear()
-        shutdown.close(self._backend)
+        try:
+            for payload in self._answers.values():
+                self._backend.discard(payload)
+            self._answers.clear()
+            self._undispatched.clear()
+        finally:
+            shutdown.close(self._backend)
 
     # ---- tickets --------------------------------------------------------------------------------
 
