@@ -135,9 +135,8 @@ class DataLoader(_StockLoader[_T_co]):
         _StockLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
 
     def __iter__(self) -> _BaseDataLoaderIter:
-        owner = getattr(self._iterator, "_owner", None)
-        if owner is not None and owner != os.getpid():
-            self._iterator = None  # persistent workers, but those of the process that we were forked from
+        if isinstance(self._iterator, LoaderIterator) and not self._iterator.can_be_reset:
+            self._iterator = None
         return super().__iter__()
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
@@ -327,6 +326,11 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
     def __del__(self) -> None:
         # The finalizer does it; torch's own __del__ would look for queues that we do not have.
         pass
+
+    @property
+    def can_be_reset(self) -> bool:
+        """Not with the workers of the process that we were forked from, nor after an interrupted step."""
+        return self._owner == os.getpid() and not self._runtime.is_torn
 
     def _refuse_in_fork(self) -> None:
         if self._owner != os.getpid():

@@ -25,8 +25,6 @@ OPEN = frozenset(
         "test_hostile_places.py::test_little_address_space_is_an_error_with_words_or_no_matter[200]",
         "test_hostile_places.py::test_too_few_descriptors_are_named_in_the_error[8]",
         "test_right_data.py::test_batches_in_flight_stay_within_the_budget",
-        "test_signals_to_the_consumer.py::test_a_timeout_of_the_users_own_in_next_loses_nothing_for_the_next_epoch",
-        "test_signals_to_the_consumer.py::test_an_iterator_after_a_timeout_of_the_users_own_in_next_is_neither_wrong_nor_stuck",
     }
 )
 

@@ -74,6 +74,8 @@ class Channel:
                 sent = self._sock.send(frame)
             except BlockingIOError:
                 sent = 0
+            except TimeoutError:
+                raise  # from a signal handler: no socket here has a timeout
             except OSError as failure:
                 raise ChannelClosed from failure
             if sent == len(frame):
@@ -94,6 +96,8 @@ class Channel:
                 sent = self._send_some(frame, fds)
             except BlockingIOError:
                 return False
+            except TimeoutError:
+                raise  # as in `send`
             except OSError as failure:
                 raise ChannelClosed from failure
             if sent < len(frame):

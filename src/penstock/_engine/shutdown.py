@@ -35,9 +35,11 @@ GRACE_S = 0.3
 LIMIT_S = 0.5
 
 
-def close(backend: Any, *, is_final: bool = True) -> None:
+def close(backend: Any, *, is_final: bool = True, is_torn: bool = False) -> None:
     """Close a backend of any kind; if another follows, the arena stays. May be called twice."""
     if isinstance(backend, ProcessBackend):
+        if is_torn:
+            backend.on_close = backend.arena.close  # it may have forgotten slabs: no next epoch gets it
         close_processes(backend, is_final=is_final)
     else:
         backend.close()

@@ -101,7 +101,7 @@ class ZygoteHandle:
             ready = [fd for fd, _ in poll.poll(left * 1000)]
             try:
                 words += (parcel.message for parcel in self.channel.receive_nowait())
-            except (ChannelClosed, OSError):
+            except ChannelClosed:
                 self.is_gone = True
             self.is_gone |= self.watch in ready
 

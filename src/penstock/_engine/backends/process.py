@@ -125,6 +125,7 @@ class ProcessBackend:
         self.on_close: Callable[[], object] = arena.close
         self.processes = [WorkerProcess(self, worker) for worker in range(workers)]
         self.channels: dict[int, Channel] = {}
+        self.is_asleep = False
         self._owner = os.getpid()
         self._slabs: dict[tuple[int, int], Slab] = {}  # by ticket and attempt
         self._news: list[tuple[int, ...]] = [() for _ in range(workers)]  # slabs to forget
@@ -182,6 +183,8 @@ class ProcessBackend:
         try:
             batch = codec.decode(view, payload.place, copy=not is_held)
         except Exception as error:
+            if _can_decode(view, payload.place):
+                raise  # not the batch's fault: it came from outside, such as from a signal handler
             raise DataError(
                 "PS504",
                 "a batch arrived but could not be rebuilt in the training process",
@@ -194,7 +197,7 @@ class ProcessBackend:
         return batch
 
     def discard(self, payload: Payload) -> None:
-        """Drop an answer that nobody will see."""
+        """Drop an answer that nobody will see, also one that was already opened."""
         self.arena.cancel(payload.slab)
 
     def find_stuck(self, workers: list[int]) -> int | None:
@@ -226,7 +229,10 @@ class ProcessBackend:
         for worker, channel in self.channels.items():
             if channel.has_outbox:
                 self._flush(worker)
-        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+        self.is_asleep = True
+        ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
+        self.is_asleep = False
+        for fd, _ in ready:
             speaker = self._by_fd.get(fd)
             if speaker is not None:
                 self._hear(speaker)
@@ -379,6 +385,14 @@ class ProcessBackend:
                 self.discard(event.payload)
         self._heard.clear()
         self.on_close()
+
+
+def _can_decode(view: memoryview, place: codec.Place) -> bool:
+    try:
+        codec.decode(view, place, copy=True)
+    except Exception:  # noqa: BLE001 - whatever it is, the caller has the first one
+        return False
+    return True
 
 
 _backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
