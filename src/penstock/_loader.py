@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -229,7 +230,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             in_order=loader.in_order,
             rebirths=self._rebirths(),
         )
-        self._finalizer = weakref.finalize(self, self._runtime.close)
+        self._finalizer = weakref.finalize(self, _close, self._runtime)
         self._reset(loader, first_iter=True)
 
     def _trial(self, loader: DataLoader[Any]) -> float | None:
@@ -335,6 +336,13 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
     def _refuse_in_fork(self) -> None:
         if self._owner != os.getpid():
             raise foreign_process()
+
+
+def _close(runtime: Runtime) -> None:
+    # At the end of the interpreter daemon threads still run. What one of them is using is not ours to take
+    # away under its hands; the workers end with the process.
+    if threading.main_thread().is_alive() or not runtime.is_in_use_elsewhere():
+        runtime.close()
 
 
 _is_profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled

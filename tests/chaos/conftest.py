@@ -16,7 +16,6 @@ OPEN = frozenset(
         "test_clean_workers.py::test_a_fresh_process_takes[a_parameter_made_while_pickling]",
         "test_clean_workers.py::test_a_fresh_process_takes[a_shared_tensor_made_while_pickling]",
         "test_clean_workers.py::test_a_program_without_a_guard_runs_once[a script]",
-        "test_end_of_the_interpreter.py::test_a_program_ends_at_once_with[an epoch in a daemon thread]",
         "test_hostile_places.py::test_a_memory_cgroup_that_is_full_is_an_error_with_numbers_or_no_matter",
         "test_hostile_places.py::test_a_working_directory_that_is_gone_does_not_matter[spawn]",
         "test_hostile_places.py::test_closed_standard_streams_do_not_matter[(0, 1, 2)]",

@@ -72,6 +72,7 @@ class Arena:
         self._is_closed = False
         self._pinner = _pinner(self._returned) if is_pinned else None
         self._abandon = weakref.finalize(self, _abandon, self._slabs, self._pinner)
+        self._abandon.atexit = False  # a daemon thread may still be at it; the kernel clears up
         _watch_forks(self)
 
     @property

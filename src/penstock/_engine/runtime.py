@@ -14,6 +14,7 @@ Runs on the consumer's thread; one runtime for one iterator.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 import warnings
 from collections import deque
@@ -77,6 +78,7 @@ class Runtime:
         self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
         self.is_torn = False
+        self._user = threading.get_ident()
 
     def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
         """Start an epoch over what the sampler yields."""
@@ -96,6 +98,7 @@ class Runtime:
         """The next batch; StopIteration at the end of the epoch."""
         if self.is_torn:
             raise interrupted()
+        self._user = threading.get_ident()
         while True:
             number = self._scheduler.next_ready()
             if number is not None:
@@ -111,6 +114,11 @@ class Runtime:
                 self.is_torn = not (self._backend.is_asleep or isinstance(error, PenstockError))
                 raise
             self.is_torn = False
+
+    def is_in_use_elsewhere(self) -> bool:
+        """Whether another thread, one that still runs, was the last to ask for a batch."""
+        here = threading.get_ident()
+        return any(self._user == thread.ident != here for thread in threading.enumerate())
 
     def close(self) -> None:
         """Stop and give everything back. May be called twice. See NOTE [ Shutdown ]."""
