@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -135,9 +136,8 @@ class DataLoader(_StockLoader[_T_co]):
         _StockLoader.multiprocessing_context.fset(self, context)  # type: ignore[attr-defined]
 
     def __iter__(self) -> _BaseDataLoaderIter:
-        owner = getattr(self._iterator, "_owner", None)
-        if owner is not None and owner != os.getpid():
-            self._iterator = None  # persistent workers, but those of the process that we were forked from
+        if isinstance(self._iterator, LoaderIterator) and not self._iterator.can_be_reset:
+            self._iterator = None
         return super().__iter__()
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
@@ -230,7 +230,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             in_order=loader.in_order,
             rebirths=self._rebirths(),
         )
-        self._finalizer = weakref.finalize(self, self._runtime.close)
+        self._finalizer = weakref.finalize(self, _close, self._runtime)
         self._reset(loader, first_iter=True)
 
     def _trial(self, loader: DataLoader[Any]) -> float | None:
@@ -328,9 +328,21 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         # The finalizer does it; torch's own __del__ would look for queues that we do not have.
         pass
 
+    @property
+    def can_be_reset(self) -> bool:
+        """Not with the workers of the process that we were forked from, nor after an interrupted step."""
+        return self._owner == os.getpid() and not self._runtime.is_torn
+
     def _refuse_in_fork(self) -> None:
         if self._owner != os.getpid():
             raise foreign_process()
+
+
+def _close(runtime: Runtime) -> None:
+    # At the end of the interpreter daemon threads still run. What one of them is using is not ours to take
+    # away under its hands; the workers end with the process.
+    if threading.main_thread().is_alive() or not runtime.is_in_use_elsewhere():
+        runtime.close()
 
 
 _is_profiling: Callable[[], bool] = torch._C._autograd._profiler_enabled

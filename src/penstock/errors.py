@@ -170,6 +170,13 @@ CODES: dict[str, tuple[str, str]] = {
         "workers from a clean process. Pass `multiprocessing_context='forkserver'`, or create the "
         "loader before the thread.",
     ),
+    "PS605": (
+        "the iterator was interrupted",
+        "An exception came from outside while `next` was between two states: Ctrl-C, or a signal handler "
+        "that raises, such as that of an alarm. The iterator might repeat or skip a batch, so it refuses to go on. "
+        "An exception that comes while `next` merely waits does no harm. "
+        "Call `iter(loader)` again. To limit the wait for a batch, pass `timeout`.",
+    ),
     "PS701": (
         "no room for a batch",
         "The batch needs more shared memory than the machine or the memory cgroup has left. Batches "

@@ -81,6 +81,7 @@ class Arena:
         self._is_closed = False
         self._pinner = _pinner(self._returned) if is_pinned else None
         self._abandon = weakref.finalize(self, _abandon, self._slabs, self._pinner)
+        self._abandon.atexit = False  # a daemon thread may still be at it; the kernel clears up
         _watch_forks(self)
 
     @property
@@ -112,8 +113,9 @@ class Arena:
         return slab
 
     def cancel(self, slab: Slab) -> None:
-        """Take back a slab whose batch will not be delivered."""
-        self._release(slab)
+        """Take back a slab whose batch will not be delivered; nothing happens if it is back, or held."""
+        if slab.number in self._slabs and slab.number not in self._held and slab not in self._free:
+            self._release(slab)
 
     def open(self, slab: Slab, nbytes: int, used: int) -> tuple[memoryview, bool]:
         """The bytes of a filled slab, and whether they are held under a lease.

@@ -16,6 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 import array
+import contextlib
 import pickle
 import socket
 import struct
@@ -89,6 +90,8 @@ class Channel:
                 sent = self._sock.send(frame)
             except BlockingIOError:
                 sent = 0
+            except TimeoutError:
+                raise  # from a signal handler: no socket here has a timeout
             except OSError as failure:
                 raise ChannelClosed from failure
             if sent == len(frame):
@@ -109,6 +112,8 @@ class Channel:
                 sent = self._send_some(frame, fds)
             except BlockingIOError:
                 return False
+            except TimeoutError:
+                raise  # as in `send`
             except OSError as failure:
                 raise ChannelClosed from failure
             if sent < len(frame):
@@ -138,6 +143,12 @@ class Channel:
             if parcel is not None:
                 return parcel
             self._read()
+
+    def hang_up(self) -> None:
+        """End the connection and close this end; the other side hears of it even if a fork has a copy."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def close(self) -> None:
         """Close this end, and descriptors that nobody took. May be called twice."""

@@ -44,7 +44,7 @@ class Filled(NamedTuple):
     slab: int
     nbytes: int  # reserved now
     is_kept: bool  # user code in the worker still holds a piece: never write this slab again
-    place: tuple[int, ...]  # codec.Place, as its fields
+    place: Any  # codec.Place, as its fields
 
 
 class Failed(NamedTuple):

@@ -5,6 +5,8 @@ Guarantees:
 * Tickets are drawn from the sampler when torch draws them: `workers * depth` at the start of an
   epoch, then one for each batch handed out, so that samplers with side effects behave the same.
 * Nothing waits for ever: every wait wakes when a worker dies, and at the user's `timeout`.
+* An exception may come at any line (Ctrl-C, the handler of an alarm). In a wait it disturbs nothing. In the
+  middle of a step it leaves the runtime *torn*: there are no more batches, only an error that says so.
 
 Runs on the consumer's thread; one runtime for one iterator.
 """
@@ -12,6 +14,7 @@ Runs on the consumer's thread; one runtime for one iterator.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 import warnings
 from collections import deque
@@ -20,14 +23,18 @@ from typing import Any, Protocol
 
 from penstock._engine import events, shutdown
 from penstock._engine.scheduler import Scheduler
-from penstock.errors import SettingsError, WorkerLostError
+from penstock.errors import PenstockError, SettingsError, WorkerLostError
 
 # The longest sleep without a look at the workers; events wake it earlier.
 LOOK_S = 2.0
 
+_NO_MORE = object()
+
 
 class Backend(Protocol):
     """Where workers live, as the runtime needs it."""
+
+    is_asleep: bool  # it does nothing but wait: an exception that comes now disturbs nothing
 
     def send(self, worker: int, number: int, attempt: int, indices: Any) -> bool:
         """Give a ticket to a worker; False when there is no room for its batch yet."""
@@ -72,17 +79,28 @@ class Runtime:
         self._undispatched: deque[tuple[int, int]] = deque()
         self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
+        self.is_torn = False
+        self._user = threading.get_ident()
 
     def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
         """Start an epoch over what the sampler yields."""
-        if not is_first:
-            self._rewind(shared_seed)
-        self._sampler = sampler
-        for _ in range(self._workers * self._depth):
-            self._plan()
+        self.is_torn = True
+        try:
+            if not is_first:
+                self._rewind(shared_seed)
+            self._sampler = sampler
+            for _ in range(self._workers * self._depth):
+                self._plan()
+        except BaseException as error:
+            self.is_torn = not isinstance(error, PenstockError)  # ours come between two steps
+            raise
+        self.is_torn = False
 
     def next_batch(self, timeout_s: float) -> Any:
         """The next batch; StopIteration at the end of the epoch."""
+        if self.is_torn:
+            raise interrupted()
+        self._user = threading.get_ident()
         while True:
             number = self._scheduler.next_ready()
             if number is not None:
@@ -90,26 +108,40 @@ class Runtime:
             if not self._scheduler.outstanding or self.is_closed:
                 raise StopIteration
             self._refuse_the_dead()
-            self._dispatch()
-            self._advance(timeout_s)
+            self.is_torn, self._backend.is_asleep = True, False
+            try:
+                self._dispatch()
+                self._advance(timeout_s)
+            except BaseException as error:
+                self.is_torn = not (self._backend.is_asleep or isinstance(error, PenstockError))
+                raise
+            self.is_torn = False
+
+    def is_in_use_elsewhere(self) -> bool:
+        """Whether another thread, one that still runs, was the last to ask for a batch."""
+        here = threading.get_ident()
+        return any(self._user == thread.ident != here for thread in threading.enumerate())
 
     def close(self) -> None:
         """Stop and give everything back. May be called twice. See NOTE [ Shutdown ]."""
         if self.is_closed:
             return
         self.is_closed = True
-        for payload in self._answers.values():
-            self._backend.discard(payload)
-        self._answers.clear()
-        self._undispatched.clear()
-        shutdown.close(self._backend)
+        try:
+            for payload in self._answers.values():
+                self._backend.discard(payload)
+            self._answers.clear()
+            self._undispatched.clear()
+        finally:
+            shutdown.close(self._backend, is_torn=self.is_torn)
 
     # ---- tickets --------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        try:
-            indices = next(self._sampler)
-        except StopIteration:
+        was_torn, self.is_torn = self.is_torn, False  # the sampler's own exceptions come between two steps
+        indices = next(self._sampler, _NO_MORE)
+        self.is_torn = was_torn
+        if indices is _NO_MORE:
             return
         planned = self._scheduler.plan(indices)
         if planned is not None:
@@ -131,14 +163,17 @@ class Runtime:
             self._undispatched.popleft()
 
     def _deliver(self, number: int) -> Any:
+        self.is_torn = True
         payload = self._answers.pop(number)
         self._scheduler.deliver(number)
         try:
             self._plan()
-        except BaseException:  # the user's sampler failed
+            self.is_torn = False
+            return self._backend.open(payload)
+        except BaseException as error:  # the sampler's, the worker's, or one that came from outside
             self._backend.discard(payload)
+            self.is_torn &= not isinstance(error, PenstockError)
             raise
-        return self._backend.open(payload)
 
     # ---- events ---------------------------------------------------------------------------------
 
@@ -265,6 +300,16 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # most real-time signals have no name
+
+
+def interrupted() -> WorkerLostError:
+    """The error for an iterator that an exception has left in the middle of a step."""
+    return WorkerLostError(
+        "PS605",
+        "this iterator was interrupted in the middle of a step and cannot go on",
+        why="a signal handler raised an exception inside an earlier call of `next`",
+        fix="call `iter(loader)` again; to limit the wait for a batch pass `timeout`, not an alarm",
+    )
 
 
 def foreign_process() -> SettingsError:

@@ -15,7 +15,6 @@ Runs in a process forked from the zygote.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import traceback
 from typing import Any
@@ -24,7 +23,6 @@ import numpy as np
 import torch
 import torch.utils.data._utils as torch_utils
 from torch.utils.data import IterDataPipe
-from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.worker import WorkerInfo
 from torch.utils.data.dataloader import _DatasetKind
@@ -36,15 +34,12 @@ from penstock._arena.slab import SlabWriter
 from penstock._base import libc
 from penstock._engine import failure
 from penstock._engine.channel import Channel, ChannelClosed
+from penstock._engine.collate import collate_into
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
 from penstock._engine.rows import Rows
 from penstock.errors import DataError, PenstockError
-
-
-# Below this the bookkeeping of a tensor that lies in the slab costs more than a copy.
-SMALL = 32 << 10  # bytes
 
 
 def work(job: Job, worker: int, channel: Channel) -> None:
@@ -215,68 +210,3 @@ def seed_worker(base_seed: int, worker: int) -> int:
     generate_state: Any = torch_worker._generate_state  # noqa: SLF001 - numpy's seed must be torch's
     np.random.seed(generate_state(base_seed, worker))
     return seed
-
-
-def collate_into(writer: SlabWriter, rows: Rows) -> None:
-    """Have torch's default collate write tensors straight into the slab, also when user code calls it.
-
-    torch's own version would put them into a new shared file each (and so into `/dev/shm`).
-    """
-    table = torch_collate.default_collate_fn_map
-    stock = torch_collate.collate_tensor_fn
-    if table.get(torch.Tensor) is not stock:
-        return  # the user has put another function there
-
-    def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
-        first = batch[0]
-        if not writer.is_open or type(first) is not torch.Tensor or not first.numel() or not first.is_cpu:
-            return torch.stack(list(batch), 0)  # nothing to gain, or no slab to write to
-        if first.layout is not torch.strided or first.is_nested or first.is_quantized:
-            refused: torch.Tensor = stock(batch, collate_fn_map=collate_fn_map)  # raises, and says why
-            return refused
-        if len(batch) * first.nbytes < SMALL:
-            return torch.stack(batch, 0)  # copied into the slab later: quicker than to stack into it
-        joined = rows.joined(batch)
-        if joined is not None:
-            return joined
-        offset = writer.allocate(len(batch) * first.nbytes)
-        out = torch.frombuffer(
-            writer.buffer(), dtype=first.dtype, count=len(batch) * first.numel(), offset=offset
-        )
-        return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
-
-    def collate_tuple(batch: Any, *, collate_fn_map: Any = None) -> Any:
-        try:
-            columns = list(zip(*batch, strict=True))
-        except ValueError:
-            columns = []  # of different lengths: torch says so
-        if type(batch[0]) is not tuple or not columns:
-            others = {kind: function for kind, function in collate_fn_map.items() if kind is not tuple}
-            return torch_collate.collate(batch, collate_fn_map=others)
-        return [torch_collate.collate(column, collate_fn_map=collate_fn_map) for column in columns]
-
-    table[torch.Tensor] = collate_tensor
-    table.setdefault(tuple, collate_tuple)
-    _collate_numbers_into(writer, table)
-
-
-def _collate_numbers_into(writer: SlabWriter, table: Any) -> None:
-    """Labels too: numpy takes a list of numbers five times as fast as torch."""
-    for kind, dtype in ((int, np.int64), (float, np.float64)):
-        stock = table.get(kind)
-        if stock not in (torch_collate.collate_int_fn, torch_collate.collate_float_fn):
-            continue
-
-        def collate_numbers(
-            batch: Any, *, collate_fn_map: Any = None, kind: Any = kind, dtype: Any = dtype, stock: Any = stock
-        ) -> torch.Tensor:
-            if writer.is_open and set(map(type, batch)) == {kind}:
-                offset = writer.allocate(8 * len(batch))
-                column: Any = np.ndarray(len(batch), dtype, writer.buffer(), offset)
-                with contextlib.suppress(OverflowError):  # torch has its own words for that
-                    column[:] = batch
-                    return torch.from_numpy(column)
-            joined: torch.Tensor = stock(batch, collate_fn_map=collate_fn_map)
-            return joined
-
-        table[kind] = collate_numbers

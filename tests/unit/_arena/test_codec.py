@@ -461,6 +461,6 @@ def test_the_stream_of_a_plain_batch_is_small(writer):
 
 
 def test_the_skeleton_can_be_read_by_pickle_alone(writer):
-    place = encode({"a": 1}, writer)
+    place = encode({"a": {1}}, writer)
     start = place.table + 16 * place.buffers
-    assert pickle.loads(bytes(writer.buffer()[start : start + place.skeleton])) == {"a": 1}
+    assert pickle.loads(bytes(writer.buffer()[start : start + place.skeleton])) == {"a": {1}}

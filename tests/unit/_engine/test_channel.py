@@ -380,3 +380,13 @@ def test_a_channel_can_be_polled(wire):
 
 def test_an_end_blocks_only_if_it_is_patient(patient):
     assert [channel._sock.getblocking() for channel in patient] == [False, True]
+
+
+def test_hanging_up_is_heard_although_a_fork_has_a_copy():
+    here, there = pair()
+    copy, mine, other = here.dup(), Channel(here), Channel(there)
+    mine.hang_up()
+    with pytest.raises(ChannelClosed):
+        other.receive_nowait()
+    copy.close()
+    other.close()

@@ -12,8 +12,8 @@ from torch.utils.data._utils import collate as torch_collate
 
 from penstock._arena.segment import Segment
 from penstock._arena.slab import SlabWriter
+from penstock._engine.collate import collate_into
 from penstock._engine.rows import LARGE, Rows
-from penstock._engine.worker import collate_into
 
 Pair = namedtuple("Pair", "x y")
 

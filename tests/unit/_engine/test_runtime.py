@@ -193,6 +193,43 @@ def test_a_sampler_that_fails_does_not_keep_the_batch():
 # ---- room ---------------------------------------------------------------------------------------
 
 
+class Enough(Exception):
+    """What a signal handler raises."""
+
+
+def test_an_exception_that_comes_while_it_waits_disturbs_nothing():
+    runtime, backend, _ = begun([answer(0)])
+    wait = backend.wait
+
+    def interrupted(timeout_s):
+        backend.is_asleep, backend.wait = True, wait
+        raise Enough
+
+    backend.wait = interrupted
+    with pytest.raises(Enough):
+        runtime.next_batch(0)
+    assert batches(runtime, 1) == ["batch 0"]
+
+
+def test_an_exception_in_the_middle_of_a_step_is_the_end():
+    runtime, _, _ = begun([answer(0)])
+
+    def interrupted(number):
+        raise Enough
+
+    runtime._scheduler.deliver = interrupted
+    with pytest.raises(Enough):
+        runtime.next_batch(0)
+    with pytest.raises(WorkerLostError) as caught:
+        runtime.next_batch(0)
+    assert str(caught.value) == (
+        "[PS605] this iterator was interrupted in the middle of a step and cannot go on\n"
+        "  why:  a signal handler raised an exception inside an earlier call of `next`\n"
+        "  fix:  call `iter(loader)` again; to limit the wait for a batch pass `timeout`, not an alarm\n"
+        "  more: penstock explain PS605"
+    )
+
+
 def test_a_ticket_without_room_waits_for_it():
     runtime, backend, _ = begun([answer(0)], depth=3, room=1)
     assert len(backend.sent) == 1

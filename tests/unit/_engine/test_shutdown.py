@@ -22,8 +22,8 @@ class End:
     def fileno(self):
         return self.fd
 
-    def close(self):
-        self.notes.append(f"close {self.name}")
+    def hang_up(self):
+        self.notes.append(f"hang up {self.name}")
 
     def send(self, message):
         if self.fd == 6:
@@ -43,7 +43,9 @@ def backend():
         made.channels = {worker: End(notes, f"worker {worker}") for worker in range(2)}
         made.processes = [SimpleNamespace(_exitcode=None) for _ in range(2)]
         made.zygote = SimpleNamespace(
-            channel=End(notes, "zygote", fd), wait_end=lambda deadline: words(notes)
+            channel=End(notes, "zygote", fd),
+            wait_end=lambda deadline: words(notes),
+            end=lambda: notes.append("end"),
         )
         made.reclaim = lambda: notes.append("reclaim")
         return made
@@ -60,10 +62,11 @@ def test_the_order_is_hang_up_quit_wait_reclaim(backend):
     made = backend()
     shutdown.close(made)
     assert made.notes == [
-        "close worker 0",
-        "close worker 1",
+        "hang up worker 0",
+        "hang up worker 1",
         Quit(shutdown.GRACE_S),
         "wait for the end",
+        "end",
         "reclaim",
     ]
 
@@ -77,13 +80,25 @@ def test_the_exit_status_of_every_worker_is_noted(backend):
 def test_a_zygote_that_is_dead_already_is_waited_for(backend):
     made = backend(fd=6)
     shutdown.close(made)
-    assert made.notes[2:] == ["wait for the end", "reclaim"]
+    assert made.notes[2:] == ["wait for the end", "end", "reclaim"]
 
 
 def test_a_zygote_whose_channel_is_closed_is_not_waited_for(backend):
     made = backend(fd=-1)
     shutdown.close(made)
-    assert made.notes[2:] == ["reclaim"]
+    assert made.notes[2:] == ["end", "reclaim"]
+
+
+def test_an_interrupted_wait_ends_the_zygote_all_the_same(backend):
+    made = backend()
+
+    def wait_end(deadline):
+        raise KeyboardInterrupt
+
+    made.zygote.wait_end = wait_end
+    with pytest.raises(KeyboardInterrupt):
+        shutdown.close(made)
+    assert made.notes[-2:] == ["end", "reclaim"]
 
 
 def test_in_a_fork_nothing_happens(backend):

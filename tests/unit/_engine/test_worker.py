@@ -15,14 +15,14 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from penstock._arena.codec import Place, decode
 from penstock._arena.segment import Segment
-from penstock._arena.slab import SMALLEST, SlabWriter
+from penstock._arena.slab import SMALLEST
 from penstock._base import host, libc
 from penstock._engine import failure, worker
 from penstock._engine.channel import Channel, pair
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
-from penstock._engine.rows import LARGE, Rows
-from penstock._engine.worker import Worker, collate_into, seed_worker
+from penstock._engine.rows import LARGE
+from penstock._engine.worker import Worker, seed_worker
 from penstock.errors import DataError
 
 JOB = Job(_DatasetKind.Map, None, True, default_collate, False, 100, None, 4, None, "forked")
@@ -351,65 +351,3 @@ def test_the_workers_life_ends_when_the_consumer_hangs_up(bench, monkeypatch):
 
 def test_warming_up_leaves_nothing_behind():
     worker.warm_up()
-
-
-# ---- collate into the slab ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def writer():
-    made = SlabWriter()
-    made.learn(0, Segment.create().fd, 0)
-    collate_into(made, Rows(made))
-    yield made
-    made.close()
-
-
-def test_default_collate_writes_into_the_slab(writer):
-    writer.begin(0, 0, 0)
-    batch = default_collate([torch.ones(3), torch.zeros(3)])
-    assert writer.offset_of(batch.data_ptr()) == 0
-    assert batch.tolist() == [[1, 1, 1], [0, 0, 0]]
-
-
-def test_default_collate_writes_every_field_into_the_slab(writer):
-    writer.begin(0, 0, 0)
-    batch = default_collate([{"a": torch.ones(2), "b": [torch.zeros(1)]}] * 2)
-    assert writer.offset_of(batch["a"].data_ptr()) == 0
-    assert writer.offset_of(batch["b"][0].data_ptr()) == 64
-
-
-@pytest.mark.parametrize(
-    "sample", [torch.ones(0), torch.ones(2).as_subclass(type("Sub", (torch.Tensor,), {}))]
-)
-def test_what_gains_nothing_from_the_slab_is_collated_beside_it(writer, sample):
-    writer.begin(0, 0, 0)
-    batch = default_collate([sample, sample])
-    assert batch.shape == (2, *sample.shape)
-    assert writer.nbytes == 0
-
-
-def test_without_a_slab_default_collate_is_ordinary(writer):
-    assert default_collate([torch.ones(1), torch.zeros(1)]).tolist() == [[1], [0]]
-
-
-def test_tensors_that_do_not_fit_are_refused_in_torchs_words(writer):
-    writer.begin(0, 0, 0)
-    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
-        default_collate([torch.ones(1), torch.zeros(2)])
-
-
-def test_sparse_tensors_are_refused_in_torchs_words(writer):
-    writer.begin(0, 0, 0)
-    with pytest.raises(RuntimeError, match="sparse"):
-        default_collate([torch.eye(2).to_sparse()] * 2)
-
-
-def test_a_users_own_collate_for_tensors_stays(monkeypatch):
-    def mine(batch, *, collate_fn_map=None):
-        return "mine"
-
-    torch_collate.default_collate_fn_map[torch.Tensor] = mine
-    writer = SlabWriter()
-    collate_into(writer, Rows(writer))
-    assert torch_collate.default_collate_fn_map[torch.Tensor] is mine

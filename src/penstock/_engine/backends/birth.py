@@ -20,14 +20,17 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+import weakref
+from collections.abc import Iterable, Iterator
 from multiprocessing import util as mp_util
 from typing import Any
 
 from penstock._engine import tame
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import forked_life
+from penstock._engine.backends.zygote import Origin, forked_life, pidfd
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.job import Job
 from penstock._engine.messages import Adopt, Load, Loaded
@@ -35,39 +38,84 @@ from penstock.errors import WorkerLostError
 
 # A fresh interpreter that imports torch from a cold disk can take a minute; longer is a failure.
 BIRTH_LIMIT_S = 300.0
+# A killed process is gone at once, except from a sleep of the kernel's own.
+KILL_LIMIT_S = 1.0
 
 
 class ZygoteHandle:
-    """The consumer's end of a zygote: its pid and control channel."""
+    """The consumer's end of a zygote: its pid, its control channel, and a pidfd that tells of its end.
+
+    The end-of-file of the channel alone would not tell: whatever another thread, or a library, forks at the
+    moment of the birth inherits a copy of the zygote's end.
+    """
 
     def __init__(self, channel: Channel, pid: int, *, is_child: bool) -> None:
         self.channel = channel
         self.pid = pid
+        self.watch = pidfd(pid)
         self._is_child = is_child
+        self.is_gone = False  # known to have ended, or to be about to
+        # For a birth that is interrupted: until a backend has it, nobody else would end it.
+        self._safety_net = weakref.finalize(
+            self, _abandon, self.watch, pid if is_child else None, os.getpid()
+        )
+        self._safety_net.atexit = False  # it ends with the consumer
 
     def wait_end(self, deadline: float) -> list[Any]:
-        """Wait until the zygote is gone, ending it with SIGKILL at the deadline; its last messages."""
+        """Wait until the zygote is gone, then `end` it, as also when interrupted; its last messages."""
         last_words: list[Any] = []
-        while not self._has_ended(deadline - time.monotonic(), last_words):
-            if time.monotonic() >= deadline:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-                deadline += 1.0
+        try:
+            self._listen(deadline, last_words)
+        finally:
+            self.end()
+        return last_words
+
+    def end(self) -> None:
+        """Kill the zygote unless it is gone, reap it, and close our ends. May be called twice."""
+        if not self.is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+                self._listen(time.monotonic() + KILL_LIMIT_S, [])
+            self.is_gone = True
         if self._is_child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        self.channel.close()
-        return last_words
+            self._is_child = False
+        self.leave()
 
-    def _has_ended(self, timeout_s: float, last_words: list[Any]) -> bool:
+    def leave(self) -> None:
+        """Close our ends, or a fork's copies of them."""
+        self._safety_net.detach()
+        self.channel.close()
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            os.close(watch)
+
+    def _listen(self, deadline: float, words: list[Any]) -> None:
+        """Take in messages until the zygote is gone."""
         poll = select.poll()
-        poll.register(self.channel.fileno(), select.POLLIN)
-        poll.poll(max(0.0, timeout_s) * 1000)
-        try:
-            last_words += (parcel.message for parcel in self.channel.receive_nowait())
-        except ChannelClosed:
-            return True
-        return False
+        for fd in (self.channel.fileno(), self.watch):
+            if fd is not None and fd >= 0:
+                poll.register(fd, select.POLLIN)
+        while not self.is_gone and (left := deadline - time.monotonic()) > 0:
+            ready = [fd for fd, _ in poll.poll(left * 1000)]
+            try:
+                words += (parcel.message for parcel in self.channel.receive_nowait())
+            except ChannelClosed:
+                self.is_gone = True
+            self.is_gone |= self.watch in ready
+
+
+def _abandon(watch: int | None, child: int | None, owner: int) -> None:
+    if owner != os.getpid():
+        return
+    if watch is not None:
+        os.close(watch)
+    if child is not None:
+        with contextlib.suppress(ChildProcessError):  # reaped by somebody else: the pid is not ours any more
+            if os.waitpid(child, os.WNOHANG) == (0, 0):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
 
 
 def forked(job: Job) -> ZygoteHandle:
@@ -75,21 +123,21 @@ def forked(job: Job) -> ZygoteHandle:
     here, there = pair()
     tame.scan_pools()
     mp_util._flush_std_streams()  # type: ignore[attr-defined]  # noqa: SLF001 - else text would come twice
-    consumer = os.getpid()
+    origin = Origin(os.getpid(), threading.get_native_id())
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _held_back(signal.valid_signals()) as mask:
             # Python 3.12 warns of forks in a process with threads; `health` looks after those.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
+            if pid == 0:
+                here.close()
+                forked_life(there, job, origin, mask)
+            return ZygoteHandle(Channel(here), pid, is_child=True)
     except OSError as failure:
         here.close()
-        there.close()
         raise cannot_start("the system refused to fork the process", str(failure)) from failure
-    if pid == 0:
-        here.close()
-        forked_life(there, job, consumer)
-    there.close()
-    return ZygoteHandle(Channel(here), pid, is_child=True)
+    finally:
+        there.close()
 
 
 def clean(job: Job) -> ZygoteHandle:
@@ -121,6 +169,21 @@ def _adopt(cargo: ship.Cargo) -> ZygoteHandle:
         channel.close()
         raise
     return ZygoteHandle(channel, loaded.pid, is_child=False)
+
+
+@contextlib.contextmanager
+def _held_back(signals: Iterable[int]) -> Iterator[set[Any]]:
+    """Let no signal run a handler in this thread, nor in a child made here, before the block is left.
+
+    A child has the consumer's handlers and stands in the middle of its code, which an exception would unwind
+    a second time; here it would have us forget a process just started. Yields the mask of before.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())  # apart: blocking runs handlers that were due
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def cannot_start(what: str, why: str) -> WorkerLostError:
@@ -188,14 +251,17 @@ def _start_nursery() -> None:
         str(there.fileno()),
         *sys.path,
     ]
+    origin = f"{os.getpid()} {threading.get_native_id()}"
     try:
-        _Nursery.process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
-            command,
-            pass_fds=[there.fileno()],
-            stdin=subprocess.DEVNULL,
-            cwd=ship.working_directory(),
-            env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": str(os.getpid())},
-        )
+        # Ctrl-C reaches it too, long before its first line runs: held back until it ignores it.
+        with _held_back({signal.SIGINT}):
+            _Nursery.process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
+                command,
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=ship.working_directory(),
+                env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": origin},
+            )
     except OSError as failure:
         here.close()
         raise cannot_start("no fresh interpreter could be started", str(failure)) from failure

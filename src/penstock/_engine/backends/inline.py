@@ -23,6 +23,7 @@ class InlineBackend:
     """Makes a batch when somebody waits for it."""
 
     def __init__(self, job: Job) -> None:
+        self.is_asleep = False
         self._job = job
         self._fetcher = Fetcher(job, job.dataset)
         self._tickets: deque[tuple[int, int, int, Any]] = deque()

@@ -19,15 +19,17 @@ from typing import NoReturn
 from penstock._base import libc
 from penstock._engine import tame, worker
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import LOOK_S, Zygote, leave_consumer
+from penstock._engine.backends.zygote import LOOK_S, Origin, Zygote, die_with, leave_consumer
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.messages import Adopt, Load, Loaded
 
 
 def life(fd: int) -> None:
     """The whole life of the nursery."""
-    consumer = int(os.environ.pop("PENSTOCK_CONSUMER"))
+    origin = Origin(*map(int, os.environ.pop("PENSTOCK_CONSUMER").split()))
     leave_consumer()
+    die_with(origin)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was born with it held back
     libc.name_process("penstock-nurse")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
     sys.argv[:] = [""]
@@ -35,7 +37,7 @@ def life(fd: int) -> None:
     worker.warm_up()
     gc.collect()
     gc.freeze()
-    watch = None
+    consumer, watch = origin.consumer, None
     with contextlib.suppress(AttributeError, OSError):
         watch = os.pidfd_open(consumer)
     channel = Channel(socket.socket(fileno=fd))

@@ -125,6 +125,7 @@ class ProcessBackend:
         self.on_close: Callable[[], object] = arena.close
         self.processes = [WorkerProcess(self, worker) for worker in range(workers)]
         self.channels: dict[int, Channel] = {}
+        self.is_asleep = False
         self._owner = os.getpid()
         self._slabs: dict[tuple[int, int], Slab] = {}  # by ticket and attempt
         self._news: list[tuple[int, ...]] = [() for _ in range(workers)]  # slabs to forget
@@ -133,6 +134,8 @@ class ProcessBackend:
         self._looks: dict[int, health.Look | None] = {}
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
+        if zygote.watch is not None:
+            self._poll.register(zygote.watch, select.POLLIN)
         self._by_fd: dict[int, int] = {}
         _backends.add(self)
         _watch_forks()
@@ -184,6 +187,8 @@ class ProcessBackend:
         try:
             batch = codec.decode(view, payload.place, copy=not is_held)
         except Exception as error:
+            if _can_decode(view, payload.place):
+                raise  # not the batch's fault: it came from outside, such as from a signal handler
             raise DataError(
                 "PS504",
                 "a batch arrived but could not be rebuilt in the training process",
@@ -196,7 +201,7 @@ class ProcessBackend:
         return batch
 
     def discard(self, payload: Payload) -> None:
-        """Drop an answer that nobody will see."""
+        """Drop an answer that nobody will see, also one that was already opened."""
         self.arena.cancel(payload.slab)
 
     def find_stuck(self, workers: list[int]) -> int | None:
@@ -228,12 +233,18 @@ class ProcessBackend:
         for worker, channel in self.channels.items():
             if channel.has_outbox:
                 self._flush(worker)
-        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1000):
+        self.is_asleep = True
+        ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
+        self.is_asleep = False
+        for fd, _ in ready:
             speaker = self._by_fd.get(fd)
             if speaker is not None:
                 self._hear(speaker)
             elif fd == self.zygote.channel.fileno():
                 self._hear_zygote()  # else a channel that was closed by what was heard before
+            elif fd == self.zygote.watch:
+                self._hear_zygote()
+                self._zygote_lost()
         return True
 
     def _hear(self, worker: int) -> None:
@@ -294,11 +305,14 @@ class ProcessBackend:
             self._heard.append(events.WorkerLost(message.worker, message.pid, message.status))
 
     def _zygote_lost(self) -> None:
-        fd = self.zygote.channel.fileno()
+        fd, watch = self.zygote.channel.fileno(), self.zygote.watch
         if fd < 0:
             return
+        if watch is not None:
+            self._poll.unregister(watch)
         self._poll.unregister(fd)
-        self.zygote.channel.close()
+        self.zygote.is_gone = True
+        self.zygote.end()
         for process in self.processes:
             if process._exitcode is None:  # noqa: SLF001
                 # The kernel has killed it together with the zygote.
@@ -383,6 +397,14 @@ class ProcessBackend:
         self.on_close()
 
 
+def _can_decode(view: memoryview, place: codec.Place) -> bool:
+    try:
+        codec.decode(view, place, copy=True)
+    except Exception:  # noqa: BLE001 - whatever it is, the caller has the first one
+        return False
+    return True
+
+
 _backends: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 _is_watching = False
 
@@ -398,6 +420,6 @@ def _leave_to_parent() -> None:
     # A child of the consumer holds copies of its channel ends. Closed, they cannot keep a worker from
     # seeing the end-of-file when the consumer dies, and the child cannot speak in its parent's name.
     for backend in list(_backends):
-        backend.zygote.channel.close()
+        backend.zygote.leave()
         for channel in backend.channels.values():
             channel.close()

@@ -49,6 +49,7 @@ class ThreadBackend:
     """The worker threads of one iterator."""
 
     def __init__(self, job: Job) -> None:
+        self.is_asleep = False
         _answer_per_thread()
         self._job = job
         self._inboxes: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(job.workers)]

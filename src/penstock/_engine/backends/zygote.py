@@ -14,9 +14,10 @@ NOTE [ No orphans ]
 
 * Workers ask the kernel to be killed when the zygote ends (`PR_SET_PDEATHSIG`): it is their parent, and
   its only thread forked them. That reaches them in C code, asleep or stopped.
-* The zygote cannot ask the same for the consumer: the signal would come when the *thread* that forked
-  it ends. It watches a pidfd of the consumer, and the end-of-file of its control channel.
-* It never waits without watching those two.
+* The zygote, or the nursery, asks the same for the consumer if the consumer's main thread made it. From
+  another thread it cannot: the signal would come when that *thread* ends.
+* So it also watches a pidfd of the consumer, and the end-of-file of its control channel, and never waits
+  without watching those two.
 
 Runs in the zygote, and for its first lines in the worker.
 """
@@ -32,8 +33,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from penstock._arena import packing
 from penstock._base import descriptors, libc
@@ -46,12 +48,21 @@ from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
 LOOK_S = 0.05
 
 
-def forked_life(control: socket.socket, job: Job, consumer: int) -> NoReturn:
-    """The whole life of a zygote that was just forked from the consumer. Never returns."""
+class Origin(NamedTuple):
+    """Who made a zygote or a nursery."""
+
+    consumer: int  # its pid
+    thread: int  # the id of the thread that forked; the main thread's is the pid
+
+
+def forked_life(control: socket.socket, job: Job, origin: Origin, mask: Iterable[int]) -> NoReturn:
+    """The whole life of a zygote that was just forked, with all signals held back. Never returns."""
     status = 1
     try:
         leave_consumer()
-        Zygote(Channel(control), job, consumer).serve()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        die_with(origin)
+        Zygote(Channel(control), job, origin.consumer).serve()
         status = 0
     finally:
         os._exit(status)
@@ -68,6 +79,15 @@ def leave_consumer() -> None:
     libc.name_process("penstock-zygote")
 
 
+def die_with(origin: Origin) -> None:
+    """Have the kernel kill this process, even a stopped one, with the consumer: NOTE [ No orphans ]."""
+    if origin.thread != origin.consumer:
+        return
+    libc.die_with_parent()
+    if os.getppid() != origin.consumer:  # it died before the line above
+        os._exit(1)
+
+
 class Zygote:
     """Forks workers, reaps them, reports their death."""
 
@@ -75,7 +95,7 @@ class Zygote:
         self._control = control
         self._job = job
         self._consumer = consumer
-        self._watch = _pidfd(consumer)
+        self._watch = pidfd(consumer)
         self._pids: dict[int, int] = {}  # pid to worker
         self._pidfds: dict[int, int] = {}  # pidfd to pid
 
@@ -144,7 +164,7 @@ class Zygote:
             self._become_worker(process, zygote)
         os.close(fd)
         self._pids[pid] = worker
-        watch = _pidfd(pid)
+        watch = pidfd(pid)
         if watch is not None:
             self._pidfds[watch] = pid
         self._control.send(Born(worker, pid))
@@ -161,7 +181,7 @@ class Zygote:
                 if fd is not None:
                     os.close(fd)
             # What multiprocessing itself calls after a fork; the pidfd lets it tell whether its parent lives.
-            status = process._bootstrap(_pidfd(zygote))  # noqa: SLF001
+            status = process._bootstrap(pidfd(zygote))  # noqa: SLF001
         finally:
             os._exit(status)
 
@@ -221,7 +241,8 @@ def _be_killed_first() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _pidfd(pid: int) -> int | None:
+def pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is none."""
     try:
         return os.pidfd_open(pid) if sys.platform == "linux" else None
     except (AttributeError, OSError):

@@ -31,7 +31,7 @@ def handle():
     here, there = pair()
     made = ZygoteHandle(Channel(here), 1 << 30, is_child=False), Channel(there)
     yield made
-    made[0].channel.close()
+    made[0].leave()
     made[1].close()
 
 
@@ -143,7 +143,7 @@ def test_a_forked_zygote_is_a_child(monkeypatch):
     zygote = birth.forked(map_job())
     assert zygote.pid == 4321
     assert zygote._is_child
-    zygote.channel.close()
+    zygote.leave()
 
 
 # ---- clean --------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_clean_zygote_gets_the_job(nursery):
     assert type(parcel.message) is Load
     assert len(parcel.fds) == 1
     os.close(parcel.fds[0])
-    zygote.channel.close()
+    zygote.leave()
 
 
 def test_a_dataset_that_cannot_be_rebuilt_is_an_error(nursery):

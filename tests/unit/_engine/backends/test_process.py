@@ -110,7 +110,7 @@ class Stage:
             worker.close()
         for channel in self.backend.channels.values():
             channel.close()
-        self.backend.zygote.channel.close()
+        self.backend.zygote.leave()
         self.zygote.close()
         self.arena.close()
 
@@ -418,7 +418,7 @@ def test_a_worker_whose_backend_is_gone_stays_as_it_was():
     arena = Arena(1)
     backend = ProcessBackend(ZygoteHandle(Channel(here), 1, is_child=False), 0, arena)
     worker = process.WorkerProcess(backend, 0)
-    backend.zygote.channel.close()
+    backend.zygote.leave()
     there.close()
     arena.close()
     del backend

@@ -13,7 +13,7 @@ from penstock._arena import packing
 from penstock._base import libc
 from penstock._engine import tame, worker
 from penstock._engine.backends import zygote as module
-from penstock._engine.backends.zygote import Zygote, _is_alive, _pidfd
+from penstock._engine.backends.zygote import Zygote, _is_alive, pidfd
 from penstock._engine.channel import Channel, pair
 from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
 
@@ -43,7 +43,7 @@ def system(monkeypatch):
     monkeypatch.setattr(os, "fork", fork)
     monkeypatch.setattr(os, "waitpid", waitpid)
     monkeypatch.setattr(os, "kill", lambda pid, number: System.killed.append((pid, number)))
-    monkeypatch.setattr(module, "_pidfd", lambda pid: None)
+    monkeypatch.setattr(module, "pidfd", lambda pid: None)
     monkeypatch.setattr(module, "_is_alive", lambda pid: True)
     for owner, name in ((tame, "tame"), (worker, "warm_up"), (gc, "freeze")):
         monkeypatch.setattr(owner, name, lambda: None)
@@ -188,9 +188,9 @@ def test_a_process_of_another_user_is_alive(monkeypatch, failure, expected):
 
 
 def test_a_process_that_is_not_there_has_no_pidfd():
-    assert _pidfd(1 << 30) is None
+    assert pidfd(1 << 30) is None
 
 
 def test_a_system_without_pidfds_has_none(monkeypatch):
     monkeypatch.delattr(os, "pidfd_open")
-    assert _pidfd(os.getpid()) is None
+    assert pidfd(os.getpid()) is None
