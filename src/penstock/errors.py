@@ -173,8 +173,8 @@ CODES: dict[str, tuple[str, str]] = {
     "PS605": (
         "the iterator was interrupted",
         "An exception came from outside while `next` was between two states: Ctrl-C, or a signal handler "
-        "that raises, such as that of an alarm. The iterator might repeat or skip a batch, so it refuses to go on. "
-        "An exception that comes while `next` merely waits does no harm. "
+        "that raises, such as that of an alarm. The iterator might repeat or skip a batch, so it refuses to "
+        "go on. An exception that comes while `next` merely waits does no harm. "
         "Call `iter(loader)` again. To limit the wait for a batch, pass `timeout`.",
     ),
     "PS701": (
