@@ -37,7 +37,7 @@ from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_
 from penstock._engine.backends.process import ProcessBackend
 from penstock._engine.backends.thread import ThreadBackend
 from penstock._engine.job import Job
-from penstock._engine.runtime import Runtime, foreign_process
+from penstock._engine.runtime import Recovery, Runtime, foreign_process
 
 _T_co = TypeVar("_T_co", covariant=True)
 _StockLoader = torch_dataloader.DataLoader  # bound now: `install` may put our class in its place
@@ -82,12 +82,14 @@ class DataLoader(_StockLoader[_T_co]):
         backend: Backend = "process",
         arena_bytes: int | None = None,
         pack_lists: bool = False,
+        max_restarts: int = 16,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
         settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
         settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
+        settings.check_restarts(max_restarts)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -102,6 +104,7 @@ class DataLoader(_StockLoader[_T_co]):
         self.backend = backend
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
+        self.max_restarts = max_restarts
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -228,7 +231,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             workers=self._num_workers,
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
-            rebirths=self._rebirths(),
+            recovery=self._recovery(loader.max_restarts),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
         self._reset(loader, first_iter=True)
@@ -279,13 +282,22 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._workers = list(processes.processes)
         return processes
 
-    def _rebirths(self) -> list[Callable[[], Any]]:
-        """How to begin again, should a forked zygote be poisoned: fork at a better moment, then clean.
+    def _recovery(self, max_restarts: int) -> Recovery:
+        """What may be done when workers are lost."""
+        birth = self.choice.birth
+        # Where an iterable dataset was is known to the lost workers alone.
+        if self.choice.backend != "process" or self._dataset_kind == _DatasetKind.Iterable:
+            return Recovery()
+        begin = self._begin()
+        # A forked zygote may be poisoned: fork at a better moment, then from a clean process.
+        ways: tuple[Birth, ...] = ("forked", "clean") if birth == "forked" else ()
+        return Recovery(
+            again=functools.partial(begin, birth),
+            rebirths=tuple(functools.partial(begin, way) for way in ways),
+            max_restarts=max_restarts,
+        )
 
-        Not for iterable datasets: where they were is known to the lost workers alone.
-        """
-        if self.choice[:2] != ("process", "forked") or self._dataset_kind == _DatasetKind.Iterable:
-            return []
+    def _begin(self) -> Callable[[Birth], Any]:
         me = weakref.ref(self)  # the runtime must not keep the iterator alive
 
         def begin(how: Birth) -> Any:
@@ -293,7 +305,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             assert iterator is not None
             return iterator._start("process", how)
 
-        return [functools.partial(begin, "forked"), functools.partial(begin, "clean")]
+        return begin
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's
         _BaseDataLoaderIter._reset(self, loader, first_iter)

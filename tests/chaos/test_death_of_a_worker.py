@@ -1,4 +1,4 @@
-"""A worker or the zygote dies: an error that says which, how and over which samples, at once."""
+"""A worker that dies where no successor is wanted: told at once, with its cause, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def epoch(stage, body, **options):
 
 @pytest.mark.parametrize(("how", "words"), DEATHS.items())
 def test_a_death_is_told_with_its_cause_and_its_samples(stage, how, words):
-    took, after, message = epoch(stage, f"epoch(DataLoader(Deadly({how!r}, 5), batch_size=2, num_workers=2))")
+    took, after, message = epoch(
+        stage, f"epoch(DataLoader(Deadly({how!r}, 5), batch_size=2, num_workers=2, max_restarts=0))"
+    )
     assert took < SOON_S
     assert after == 2  # batches 0 and 1; 2 holds sample 5
     assert message.startswith("WorkerLostError ['[PS601] DataLoader worker 0 (pid(s) ")
@@ -66,7 +68,7 @@ def test_a_signal_without_a_name_is_told_by_its_number(stage):
         def __getitem__(self, index):
             os.kill(os.getpid(), signal.SIGRTMIN + 3)
             signal.pause()
-    epoch(DataLoader(Odd(4), num_workers=1))
+    epoch(DataLoader(Odd(4), num_workers=1, max_restarts=0))
     """,
     )
     assert message.startswith("WorkerLostError ['[PS601]")
@@ -77,7 +79,7 @@ def test_a_worker_that_is_killed_from_outside_is_told_at_once(stage):
     took, _, message = epoch(
         stage,
         """
-    iterator = iter(DataLoader(Sleepers(awake=1), batch_size=1, num_workers=2))
+    iterator = iter(DataLoader(Sleepers(awake=1), batch_size=1, num_workers=2, max_restarts=0))
     victim = iterator._workers[1].pid
     threading.Timer(0.1, os.kill, (victim, signal.SIGKILL)).start()
     epoch(iterator)
@@ -94,7 +96,7 @@ def test_an_idle_worker_that_is_killed_is_not_awaited(stage, options):
     _, after, message = epoch(
         stage,
         f"""
-    iterator = iter(DataLoader(Pictures(12), batch_size=1, num_workers=2{options}))
+    iterator = iter(DataLoader(Pictures(12), batch_size=1, num_workers=2, max_restarts=0{options}))
     next(iterator)
     time.sleep(0.3)  # both have nothing left to do
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
@@ -110,7 +112,7 @@ def test_an_idle_worker_that_is_killed_is_not_awaited(stage, options):
 
 def test_a_worker_that_dies_after_its_last_batch_costs_nothing(stage):
     out = stage.run("""
-    iterator = iter(DataLoader(Pictures(4), batch_size=1, num_workers=2))
+    iterator = iter(DataLoader(Pictures(4), batch_size=1, num_workers=2, max_restarts=0))
     next(iterator)
     time.sleep(0.3)
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
@@ -126,7 +128,7 @@ def test_the_death_of_the_zygote_is_told_at_once(stage, moment):
     took, _, message = epoch(
         stage,
         f"""
-    iterator = iter(DataLoader(Sleepers(awake=8), batch_size=1, num_workers=2))
+    iterator = iter(DataLoader(Sleepers(awake=8), batch_size=1, num_workers=2, max_restarts=0))
     if "{moment}" != "first":
         next(iterator)
         time.sleep(0.2)  # all workers have done what they were given
@@ -147,7 +149,7 @@ def test_the_death_of_a_clean_zygote_is_told_at_once(stage):
     took, _, message = epoch(
         stage,
         """
-    options = {"batch_size": 1, "num_workers": 2, "multiprocessing_context": "spawn"}
+    options = {"batch_size": 1, "num_workers": 2, "max_restarts": 0, "multiprocessing_context": "spawn"}
     iterator = iter(DataLoader(Sleepers(awake=2), **options))
     next(iterator)
     threading.Timer(0.1, os.kill, (iterator._runtime._backend.zygote.pid, signal.SIGKILL)).start()
@@ -172,9 +174,9 @@ def test_a_death_outside_of_the_samples_is_told_too(stage, where):
     def collate(samples):
         os._exit(9)
     epoch({{
-        "init": lambda: DataLoader(Pictures(4), num_workers=2, worker_init_fn=init),
-        "collate": lambda: DataLoader(Pictures(4), num_workers=2, collate_fn=collate),
-        "stream": lambda: DataLoader(Ending(4), num_workers=2),
+        "init": lambda: DataLoader(Pictures(4), num_workers=2, max_restarts=0, worker_init_fn=init),
+        "collate": lambda: DataLoader(Pictures(4), num_workers=2, max_restarts=0, collate_fn=collate),
+        "stream": lambda: DataLoader(Ending(4), num_workers=2, max_restarts=0),
     }}["{where}"]())
     """,
     )
@@ -185,7 +187,7 @@ def test_a_death_outside_of_the_samples_is_told_too(stage, where):
 
 def test_after_a_death_the_error_stays_the_same(stage):
     out = stage.run("""
-    iterator = iter(DataLoader(Deadly("SIGKILL", 1), batch_size=1, num_workers=1))
+    iterator = iter(DataLoader(Deadly("SIGKILL", 1), batch_size=1, num_workers=1, max_restarts=0))
     next(iterator)
     for _ in range(3):
         try:
@@ -198,7 +200,7 @@ def test_after_a_death_the_error_stays_the_same(stage):
 
 def test_after_a_death_a_new_iterator_starts_afresh(stage):
     out = stage.run("""
-    loader = DataLoader(Deadly("SIGKILL", 5), batch_size=2, num_workers=2)
+    loader = DataLoader(Deadly("SIGKILL", 5), batch_size=2, num_workers=2, max_restarts=0)
     for _ in range(2):
         try:
             list(loader)
@@ -212,7 +214,8 @@ def test_after_a_death_a_new_iterator_starts_afresh(stage):
 
 def test_after_a_death_a_loader_with_persistent_workers_is_not_stuck(stage):
     out = stage.run("""
-    loader = DataLoader(Deadly("SIGKILL", 5), batch_size=2, num_workers=2, persistent_workers=True)
+    options = {"max_restarts": 0, "persistent_workers": True}
+    loader = DataLoader(Deadly("SIGKILL", 5), batch_size=2, num_workers=2, **options)
     for _ in range(2):
         try:
             list(loader)
@@ -225,7 +228,7 @@ def test_after_a_death_a_loader_with_persistent_workers_is_not_stuck(stage):
 def test_persistent_workers_that_were_killed_between_epochs_are_not_awaited(stage):
     # The machine ran out of memory during validation: the workers of the training loader are gone.
     out = stage.run("""
-    loader = DataLoader(Pictures(4), batch_size=2, num_workers=2, persistent_workers=True)
+    loader = DataLoader(Pictures(4), batch_size=2, num_workers=2, max_restarts=0, persistent_workers=True)
     list(loader)
     for worker in loader._iterator._workers:
         os.kill(worker.pid, signal.SIGKILL)
@@ -240,7 +243,7 @@ def test_persistent_workers_that_were_killed_between_epochs_are_not_awaited(stag
 
 def test_a_worker_that_dies_idle_in_a_persistent_epoch_is_not_awaited_in_the_next(stage):
     out = stage.run("""
-    loader = DataLoader(Pictures(6), batch_size=1, num_workers=2, persistent_workers=True)
+    loader = DataLoader(Pictures(6), batch_size=1, num_workers=2, max_restarts=0, persistent_workers=True)
     iterator = iter(loader)
     [next(iterator) for _ in range(2)]
     time.sleep(0.3)  # all six are done
@@ -260,7 +263,8 @@ def test_a_worker_that_dies_idle_in_a_persistent_epoch_is_not_awaited_in_the_nex
 def test_a_dataset_that_exits_is_told_on_every_backend(stage, backend):
     out = stage.run(f"""
     try:
-        for batch in DataLoader(Deadly("sys.exit(3)", 1), batch_size=1, num_workers=2, backend="{backend}"):
+        deadly, options = Deadly("sys.exit(3)", 1), {{"max_restarts": 0, "backend": "{backend}"}}
+        for batch in DataLoader(deadly, batch_size=1, num_workers=2, **options):
             say("batch")
     except BaseException as error:
         say(type(error).__name__)
@@ -272,7 +276,7 @@ def test_a_stopped_worker_is_told_when_the_user_set_a_timeout(stage):
     took, _, message = epoch(
         stage,
         """
-    iterator = iter(DataLoader(Pictures(16), batch_size=1, num_workers=1, timeout=0.3))
+    iterator = iter(DataLoader(Pictures(16), batch_size=1, num_workers=1, max_restarts=0, timeout=0.3))
     next(iterator)
     os.kill(iterator._workers[0].pid, signal.SIGSTOP)
     epoch(iterator)
@@ -284,7 +288,7 @@ def test_a_stopped_worker_is_told_when_the_user_set_a_timeout(stage):
 
 def test_a_stopped_worker_goes_on_when_it_is_continued(stage):
     out = stage.run("""
-    iterator = iter(DataLoader(Pictures(16), batch_size=1, num_workers=2))
+    iterator = iter(DataLoader(Pictures(16), batch_size=1, num_workers=2, max_restarts=0))
     victim = iterator._workers[0].pid
     right = [is_right(next(iterator), [0])]
     os.kill(victim, signal.SIGSTOP)
@@ -303,7 +307,7 @@ def test_a_worker_in_which_the_dataset_closes_every_descriptor_is_told(stage):
         def __getitem__(self, index):
             os.closerange(3, 256)
             return picture(index)
-    epoch(DataLoader(Daemon(4), num_workers=1))
+    epoch(DataLoader(Daemon(4), num_workers=1, max_restarts=0))
     """,
     )
     assert took < SOON_S
@@ -320,7 +324,7 @@ def test_a_worker_that_leaves_a_child_behind_ends_the_epoch_all_the_same(stage):
                 time.sleep(1000)
             return picture(index)
     start = time.monotonic()
-    say("count", len(list(DataLoader(Leaving(8), batch_size=1, num_workers=2))))
+    say("count", len(list(DataLoader(Leaving(8), batch_size=1, num_workers=2, max_restarts=0))))
     say("took", time.monotonic() - start)
     """) as consumer:
         assert consumer.hear("count") == "8"

@@ -59,7 +59,7 @@ class Slab:
     segment: Segment
     mapping: Mapping | None = None
     nbytes: int = 0  # reserved, as the last worker reported
-    worker: int = -1  # who filled it last, and has it mapped
+    worker: int = -1  # who fills it or did so last, and has it mapped
     known_to: set[int] = field(default_factory=set)  # workers that have its descriptor
     is_spent: bool = False  # must not be written again: somebody else can still see it
 
@@ -165,6 +165,13 @@ class Arena:
         for slab in self._slabs.values():
             slab.known_to.clear()
             slab.worker = -1
+
+    def forget_worker(self, worker: int) -> None:
+        """The worker is gone; its successor knows no slab."""
+        for slab in self._slabs.values():
+            slab.known_to.discard(worker)
+            if slab.worker == worker:
+                slab.worker = -1
 
     def close(self) -> None:
         """Give everything back; batches that the consumer holds stay valid. May be called twice."""

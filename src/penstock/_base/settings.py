@@ -165,6 +165,16 @@ def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:
         raise _wrong_type("pack_lists", pack_lists, "True or False", "pack_lists=False")
 
 
+def check_restarts(max_restarts: Any) -> None:
+    """Refuse a number of restarts that is none."""
+    _check_integer("max_restarts", max_restarts)
+    if max_restarts < 0:
+        raise _out_of_range(
+            "max_restarts option should be zero or more",
+            f"max_restarts={max_restarts!r}", "max_restarts=0 (a dead worker is an error, as in torch)",
+        )  # fmt: skip
+
+
 def _check_integer(name: str, value: Any) -> None:
     # numpy's integers and one-element tensors are taken, as torch takes them; True is a slip.
     if isinstance(value, bool) or not hasattr(value, "__index__"):

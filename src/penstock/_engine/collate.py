@@ -57,7 +57,9 @@ class _Collate:
             refused: torch.Tensor = stock.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
             return refused  # it raises, and says why
         if len(batch) * first.nbytes < SMALL:
-            return torch.stack(batch, 0)
+            stacked = torch.stack(batch, 0)
+            if stacked.dtype is first.dtype:  # else torch, which wants the first's type, refuses
+                return stacked
         joined = self._rows.joined(batch)
         if joined is not None:
             return joined

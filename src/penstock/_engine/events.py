@@ -26,6 +26,7 @@ class WorkerLost(NamedTuple):
     worker: int
     pid: int
     status: int
+    position: int | None = None  # in its batch, of the sample that it was at
 
 
 class Rewound(NamedTuple):

@@ -19,6 +19,7 @@ class Assign(NamedTuple):
     nbytes: int  # reserved for the slab so far
     expected: int  # what earlier batches took
     given_up: tuple[int, ...]  # slabs to forget
+    condemned: tuple[int, ...] = ()  # positions in the batch that must not be touched: they kill
 
     @property
     def ticket(self) -> Ticket:
@@ -82,6 +83,8 @@ class Spawn(NamedTuple):
     """Fork a worker; its end of the channel comes along."""
 
     worker: int
+    life: int = 0  # how many of its predecessors are gone
+    shared_seed: int | None = None
 
 
 class Kill(NamedTuple):

@@ -5,10 +5,18 @@ Guarantees:
 * Tickets are drawn from the sampler when torch draws them: `workers * depth` at the start of an
   epoch, then one for each batch handed out, so that samplers with side effects behave the same.
 * Nothing waits for ever: every wait wakes when a worker dies, and at the user's `timeout`.
-* An exception may come at any line (Ctrl-C, the handler of an alarm). In a wait it disturbs nothing. In the
-  middle of a step it leaves the runtime *torn*: there are no more batches, only an error that says so.
+* A worker that dies costs time, not data: a successor does its tickets again (NOTE [ A worker dies ]
 
-Runs on the consumer's thread; one runtime for one iterator.
+  1. What it had answered before counts. Its other tickets go back into the ledger with the next attempt
+     number, so that nothing which arrives late can be taken for an answer.
+  2. `restart` says when a successor may start: at once, later, or never. The zygote forks it; it has the
+     same number, takes over the tickets in their order, and draws fresh random numbers.
+  3. `suspect` is told at which sample it happened. A sample that is proved to kill is *condemned*: the ticket
+     is done without it under the error policy, or is answered by an error that names it.
+  4. If the zygote is gone too, all workers are: another zygote is born, and all that was out is done again.
+
+Nothing of this can be done for an iterable dataset: where it was is known to the lost worker alone. Then, and
+when there is to be no successor, the error comes when the lost ticket's turn comes, not before.
 """
 
 from __future__ import annotations
@@ -18,11 +26,13 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from penstock._engine import events, shutdown
+from penstock._engine.restart import Restarts
 from penstock._engine.scheduler import Scheduler
+from penstock._engine.suspect import Suspects
 from penstock.errors import PenstockError, SettingsError, WorkerLostError
 
 # The longest sleep without a look at the workers; events wake it earlier.
@@ -54,6 +64,27 @@ class Backend(Protocol):
     def find_stuck(self, workers: list[int]) -> int | None:
         """One of these workers that provably waits for what can never come, or None."""
 
+    # Of backends that lose workers:
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no worker can be started here any more."""
+
+    def respawn(self, worker: int, life: int, shared_seed: int | None) -> None:
+        """Start a successor of a worker that is gone."""
+
+    def condemn(self, number: int, position: int) -> None:
+        """Have this sample of a ticket left out when the ticket is sent again."""
+
+
+class Recovery(NamedTuple):
+    """What may be done when workers are lost. By default nothing: that is an error."""
+
+    again: Callable[[], Backend] | None = None  # begins again when all workers are gone
+    rebirths: tuple[Callable[[], Backend], ...] = ()  # tried in turn when workers prove to be stuck
+    max_restarts: int = 0
+    raises_on_bad: bool = True  # a sample that kills is an error, not left out
+
 
 class Runtime:
     """The engine of one iterator."""
@@ -65,11 +96,16 @@ class Runtime:
         workers: int,
         depth: int,
         in_order: bool,
-        rebirths: Iterable[Callable[[], Backend]] = (),
+        recovery: Recovery | None = None,
     ) -> None:
-        """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck."""
         self._backend = backend
-        self._rebirths = deque(rebirths)
+        self._recovery = recovery or Recovery()
+        self._rebirths = deque(self._recovery.rebirths)
+        self._restarts = Restarts(self._recovery.max_restarts)
+        self._suspects = Suspects()
+        self._absent: dict[int, float] = {}  # workers that are gone, and when their successors start
+        self._lives = [0] * workers
+        self._shared_seed: int | None = None
         self._workers = workers
         self._depth = depth
         self._in_order = in_order
@@ -85,6 +121,7 @@ class Runtime:
     def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
         """Start an epoch over what the sampler yields."""
         self.is_torn = True
+        self._shared_seed = shared_seed
         try:
             if not is_first:
                 self._rewind(shared_seed)
@@ -128,9 +165,7 @@ class Runtime:
             return
         self.is_closed = True
         try:
-            for payload in self._answers.values():
-                self._backend.discard(payload)
-            self._answers.clear()
+            self._drop_answers()
             self._undispatched.clear()
         finally:
             shutdown.close(self._backend, is_torn=self.is_torn)
@@ -150,17 +185,21 @@ class Runtime:
 
     def _dispatch(self) -> None:
         ledger = self._scheduler.ledger
+        waiting: list[tuple[int, int]] = []
         while self._undispatched:
             number, worker = self._undispatched[0]
-            if number in ledger:  # else void
-                ticket, attempt = ledger.peek(number)
-                if worker in self._gone:
-                    self._undispatched.popleft()
-                    continue  # nobody will do it: `_refuse_the_dead` says so when its turn comes
-                if not self._backend.send(worker, number, attempt, ticket.indices):
-                    return
-                ledger.assign(number)
+            # Else void, or nobody will do it: `_refuse_the_dead` says so when its turn comes.
+            if number in ledger and worker not in self._gone:
+                if worker in self._absent:
+                    waiting.append((number, worker))
+                else:
+                    ticket, attempt = ledger.peek(number)
+                    if not self._backend.send(worker, number, attempt, ticket.indices):
+                        break
+                    ledger.assign(number)
             self._undispatched.popleft()
+        if waiting:
+            self._undispatched.extendleft(reversed(waiting))
 
     def _deliver(self, number: int) -> Any:
         self.is_torn = True
@@ -169,9 +208,9 @@ class Runtime:
         try:
             self._plan()
             self.is_torn = False
-            return self._backend.open(payload)
+            return self._open(payload)
         except BaseException as error:  # the sampler's, the worker's, or one that came from outside
-            self._backend.discard(payload)
+            self._discard(payload)
             self.is_torn &= not isinstance(error, PenstockError)
             raise
 
@@ -180,17 +219,94 @@ class Runtime:
     def _advance(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s if timeout_s else None
         left = timeout_s or LOOK_S
-        while not (heard := self._backend.wait(min(left, LOOK_S))):
+        while not (heard := self._backend.wait(self._shortened(min(left, LOOK_S)))):
+            if self._absent and self._replace_absent():
+                return
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
                 raise self._timed_out(timeout_s)
             busy = [worker for worker in range(self._workers) if self._scheduler.tickets_of(worker)]
             stuck = self._backend.find_stuck(busy)
             if stuck is not None:
-                self._begin_again(stuck)
+                self._give_up_stuck(stuck)
+        backend = self._backend
         for event in heard:
-            self._hear(event)
+            if self._backend is backend or not isinstance(event, events.WorkerLost):
+                self._hear(event)
 
-    def _begin_again(self, stuck: int) -> None:
+    def _hear(self, event: events.Event) -> None:
+        if isinstance(event, events.Answered):
+            if self._scheduler.fill(event.number, event.attempt):
+                self._answers[event.number] = event.payload
+                self._restarts.answered(event.worker)
+                self._suspects.answered(event.number)
+            else:
+                self._backend.discard(event.payload)
+        elif isinstance(event, events.Exhausted):
+            self._scheduler.exhaust(event.worker)
+            self._plan()
+        elif isinstance(event, events.WorkerLost):
+            self._lose(event)
+
+    # ---- deaths ---------------------------------------------------------------------------------
+
+    def _lose(self, event: events.WorkerLost) -> None:
+        worker = event.worker
+        numbers = sorted(self._scheduler.tickets_of(worker))
+        wait_s = self._restarts.lost(worker, is_unborn=not event.pid)
+        if wait_s is None:
+            self._gone[worker] = event  # it costs nothing until its turn comes
+            return
+        if numbers:
+            self._judge(numbers[0], event)
+        if self._backend.is_gone:
+            assert self._recovery.again is not None
+            self._begin_again(self._recovery.again)
+            return
+        self._take_back(worker)
+        self._absent[worker] = time.monotonic() + wait_s
+        self._replace_absent()
+
+    def _judge(self, number: int, event: events.WorkerLost) -> None:
+        """Ask whether a sample of the ticket that was in hand is the cause."""
+        verdict = self._suspects.lost(number, event.position, event.status)
+        if verdict.is_hopeless or (verdict.condemned is not None and self._recovery.raises_on_bad):
+            self._answer(number, worker_died(event, self._indices(number), position=verdict.condemned))
+        elif verdict.condemned is not None:
+            self._backend.condemn(number, verdict.condemned)
+
+    def _answer(self, number: int, error: PenstockError) -> None:
+        """Answer a ticket by an error, which is raised when its turn comes."""
+        ledger = self._scheduler.ledger
+        ledger.lose(number)
+        _, attempt = ledger.assign(number)
+        self._scheduler.fill(number, attempt)
+        self._answers[number] = error
+        self._suspects.answered(number)
+
+    def _take_back(self, worker: int) -> None:
+        """Plan the tickets of a worker that is gone once more, in their order, for its successor."""
+        again = {(number, worker) for number in self._scheduler.lose(worker)}
+        self._undispatched = deque(sorted(again | set(self._undispatched)))
+
+    def _replace_absent(self) -> bool:
+        """Start the successors whose time has come; whether there were any."""
+        now = time.monotonic()
+        due = [worker for worker, when in self._absent.items() if when <= now]
+        for worker in due:
+            del self._absent[worker]
+            self._lives[worker] += 1
+            self._backend.respawn(worker, self._lives[worker], self._shared_seed)
+        if due:
+            self._dispatch()
+        return bool(due)
+
+    def _shortened(self, wait_s: float) -> float:
+        """The wait, or less if a successor is to start before its end."""
+        if not self._absent:
+            return wait_s
+        return max(0.0, min(wait_s, min(self._absent.values()) - time.monotonic()))
+
+    def _give_up_stuck(self, stuck: int) -> None:
         """Give up forked workers that inherited a locked lock; start others in their place."""
         if not self._rebirths:
             raise WorkerLostError(
@@ -201,27 +317,17 @@ class Runtime:
                 fix="pass multiprocessing_context='forkserver', or make the lock in the worker",
             )
         warnings.warn(_STUCK.format(stuck), stacklevel=6)
+        self._begin_again(self._rebirths.popleft())
+
+    def _begin_again(self, rebirth: Callable[[], Backend]) -> None:
+        """Replace all workers, and have everything that is out done again."""
         shutdown.close(self._backend, is_final=False)
-        self._backend = self._rebirths.popleft()()
+        self._backend = rebirth()
         self._gone.clear()
-        again = [number for worker in range(self._workers) for number in self._scheduler.lose(worker)]
-        self._undispatched = deque((number, self._scheduler.owner(number)) for number in sorted(again))
+        self._absent.clear()
+        for worker in range(self._workers):
+            self._take_back(worker)
         self._dispatch()
-
-    def _hear(self, event: events.Event) -> None:
-        if isinstance(event, events.Answered):
-            if self._scheduler.fill(event.number, event.attempt):
-                self._answers[event.number] = event.payload
-            else:
-                self._backend.discard(event.payload)
-        elif isinstance(event, events.Exhausted):
-            self._scheduler.exhaust(event.worker)
-            self._plan()
-        elif isinstance(event, events.WorkerLost):
-            self._lose(event)
-
-    def _lose(self, event: events.WorkerLost) -> None:
-        self._gone[event.worker] = event  # it costs nothing until its turn comes
 
     def _refuse_the_dead(self) -> None:
         """Raise when only a worker that is gone could bring what comes next."""
@@ -233,27 +339,41 @@ class Runtime:
 
     def _rewind(self, shared_seed: int | None) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
-        for payload in self._answers.values():
-            self._backend.discard(payload)
-        self._answers.clear()
+        self._drop_answers()
         self._undispatched.clear()
         old, self._scheduler = (
             self._scheduler,
             Scheduler(self._workers, self._depth, in_order=self._in_order),
         )
-        self._backend.rewind(shared_seed)
-        missing = set(range(self._workers))
-        while missing and not self._gone:
-            for event in self._backend.wait(LOOK_S):
+        self._suspects = Suspects()
+        backend = self._backend
+        backend.rewind(shared_seed)
+        missing = set(range(self._workers)) - self._absent.keys()  # a successor begins with the new epoch
+        while missing and not self._gone and self._backend is backend:
+            for event in backend.wait(self._shortened(LOOK_S)):
                 if isinstance(event, events.Answered):
-                    self._backend.discard(event.payload)
-                elif isinstance(event, events.Rewound):
+                    backend.discard(event.payload)
+                elif self._backend is backend:
                     missing.discard(event.worker)
-                elif isinstance(event, events.WorkerLost):
-                    self._gone[event.worker] = event
+                    if isinstance(event, events.WorkerLost):
+                        self._lose(event)
         for lost in self._gone.values():
             numbers = old.tickets_of(lost.worker)
             raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
+
+    def _drop_answers(self) -> None:
+        for payload in self._answers.values():
+            self._discard(payload)
+        self._answers.clear()
+
+    def _open(self, payload: Any) -> Any:
+        if isinstance(payload, PenstockError):
+            raise payload
+        return self._backend.open(payload)
+
+    def _discard(self, payload: Any) -> None:
+        if not isinstance(payload, PenstockError):
+            self._backend.discard(payload)
 
     # ---- words ----------------------------------------------------------------------------------
 
@@ -274,8 +394,8 @@ class Runtime:
         )
 
 
-def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
-    """The error for a worker that is gone with work in its hands."""
+def worker_died(event: events.WorkerLost, indices: Any, position: int | None = None) -> WorkerLostError:
+    """The error for a worker that is gone with work in its hands; `position` is of the sample that kills."""
     if event.pid == 0 and event.status > 0:
         return WorkerLostError(
             "PS603",
@@ -287,11 +407,14 @@ def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
         what = f"is killed by signal: {signal.strsignal(-event.status)} ({_signal_name(-event.status)})"
     else:
         what = f"exited unexpectedly with exit code {event.status}"
+    why = f"it was loading sample indices {_few(indices)}" if indices is not None else ""
+    fix = "load these samples at num_workers=0 to see the failure in the training process"
+    if position is not None:
+        index = indices[position] if isinstance(indices, (list, tuple)) else indices
+        why = f"so did its successors, each time at sample index {index}"
+        fix = f"load dataset[{index!r}] by itself to see the failure; on_error='skip' goes on without it"
     return WorkerLostError(
-        "PS601",
-        f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}",
-        why=f"it was loading sample indices {_few(indices)}" if indices is not None else "",
-        fix="load these samples at num_workers=0 to see the failure in the training process",
+        "PS601", f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}", why=why, fix=fix
     )
 
 

@@ -41,19 +41,25 @@ from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind,
 from penstock._engine.rows import Rows
 from penstock.errors import DataError, PenstockError
 
+# A successor draws other random numbers than its predecessor did. Seeds of workers lie closer together than
+# this, and those of epochs are random, so that it meets none of them.
+LIFE_STEP = 1 << 40
 
-def work(job: Job, worker: int, channel: Channel) -> None:
+
+def work(job: Job, worker: int, channel: Channel, life: int = 0) -> None:
     """Answer tickets until told to stop or until the consumer is gone."""
     libc.name_process("pt_data_worker")  # what torch calls its own: tools look for it
-    Worker(job, worker, channel).serve()
+    Worker(job, worker, channel, life).serve()
 
 
 class Worker:
     """One worker's state: its dataset, its random numbers, its slabs."""
 
-    def __init__(self, job: Job, worker: int, channel: Channel) -> None:
+    def __init__(self, job: Job, worker: int, channel: Channel, life: int = 0) -> None:
+        """`life` counts the predecessors of this worker that are gone."""
         self._job = job
         self._id = worker
+        self._life = life
         self._channel = channel
         self._writer = SlabWriter()
         self._rows = Rows(self._writer)
@@ -87,7 +93,7 @@ class Worker:
         signals: Any = torch_utils.signal_handling
         signals._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
         torch.set_num_threads(1)
-        seed = seed_worker(self._job.base_seed, self._id)
+        seed = seed_worker(self._job.base_seed + self._life * LIFE_STEP, self._id)
         self._seed_pipes(self._job.shared_seed)
         torch_utils.worker._worker_info = WorkerInfo(  # noqa: SLF001 - what get_worker_info() returns
             id=self._id, num_workers=self._job.workers, seed=seed, dataset=self._dataset

@@ -9,7 +9,7 @@ import pytest
 
 from penstock._engine import runtime as module
 from penstock._engine.events import Answered, Exhausted, Rewound, WorkerLost
-from penstock._engine.runtime import Runtime, foreign_process, worker_died
+from penstock._engine.runtime import Recovery, Runtime, foreign_process, worker_died
 from penstock.errors import SettingsError, WorkerLostError
 
 
@@ -21,6 +21,7 @@ class Script:
         self.room = room
         self.sent, self.discarded, self.rewinds, self.waits = [], [], [], []
         self.stuck, self.looks = None, []
+        self.respawned, self.condemned, self.is_gone = [], [], False
         self.closed = 0
 
     def send(self, worker, number, attempt, indices):
@@ -49,6 +50,12 @@ class Script:
     def find_stuck(self, workers):
         self.looks.append(workers)
         return self.stuck
+
+    def respawn(self, worker, life, shared_seed):
+        self.respawned.append((worker, life, shared_seed))
+
+    def condemn(self, number, position):
+        self.condemned.append((number, position))
 
     def close(self):
         self.closed += 1
@@ -92,10 +99,11 @@ def clock(monkeypatch):
     return made
 
 
-def begun(*told, workers=1, depth=2, length=100, in_order=True, room=1000, rebirths=()):
+def begun(*told, workers=1, depth=2, length=100, in_order=True, room=1000, rebirths=(), **recovery):
     """A runtime at the start of an epoch, its backend and its sampler."""
     backend, sampler = Script(*told, room=room), Counting(length)
-    runtime = Runtime(backend, workers=workers, depth=depth, in_order=in_order, rebirths=rebirths)
+    recovery = Recovery(rebirths=tuple(rebirths), **recovery)
+    runtime = Runtime(backend, workers=workers, depth=depth, in_order=in_order, recovery=recovery)
     runtime.begin(sampler, is_first=True, shared_seed=None)
     return runtime, backend, sampler
 
@@ -502,3 +510,115 @@ def test_closing_twice_is_closing_once():
     runtime.close()
     assert backend.closed == 1
     assert runtime.is_closed
+
+
+# ---- a worker dies --------------------------------------------------------------------------------
+
+
+def lost(worker=0, position=None, status=-signal.SIGSEGV, pid=7):
+    return WorkerLost(worker, pid, status, position)
+
+
+def test_a_successor_does_the_tickets_of_a_lost_worker_again_in_their_order():
+    runtime, backend, _ = begun(
+        [answer(0, 2), lost(0)], [answer(1, 2)], [answer(2, 2, 1)], [answer(3, 2)], [answer(4, 2)],
+        workers=2, length=5, max_restarts=4,
+    )  # fmt: skip
+    assert batches(runtime) == [f"batch {k}" for k in range(5)] + ["end"]
+    assert backend.respawned == [(0, 1, None)]
+    assert backend.sent == [(0, 0, [0]), (1, 1, [1]), (0, 2, [2]), (1, 3, [3]), (0, 2, [2]), (0, 4, [4])]
+
+
+def test_a_late_answer_to_an_earlier_attempt_is_dropped():
+    runtime, backend, _ = begun(
+        [lost(0)], [answer(0, payload="late"), answer(0, attempt=1)], length=1, max_restarts=1
+    )
+    assert batches(runtime) == ["batch 0", "end"]
+    assert backend.discarded == ["late"]
+
+
+def test_a_ticket_that_was_not_sent_yet_is_sent_once():
+    runtime, backend, _ = begun(
+        [lost(0)], [answer(0, attempt=1)], [answer(1, attempt=1)], length=2, room=1, max_restarts=1
+    )
+    backend.respawn = lambda *_: setattr(backend, "room", 1000)
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]
+    assert [number for _, number, _ in backend.sent] == [0, 0, 1]
+
+
+def test_successors_wait_longer_and_longer_and_meanwhile_the_others_work(clock):
+    died = [[lost(0, position=k)] for k in range(4)]
+    runtime, backend, _ = begun(
+        *died[:3], [answer(1, 2)], [], died[3], [], [answer(0, 2, 4)],
+        workers=2, depth=1, length=2, max_restarts=9,
+    )  # fmt: skip
+    started = clock.now
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]
+    assert [life for _, life, _ in backend.respawned] == [1, 2, 3, 4]
+    assert clock.now - started == pytest.approx(0.3)
+
+
+def test_when_the_restarts_are_spent_the_error_comes_in_its_turn():
+    runtime, _, _ = begun([lost(1), lost(1)], [answer(0, 2)], workers=2, depth=1, length=2, max_restarts=1)
+    assert batches(runtime, 1) == ["batch 0"]
+    with pytest.raises(WorkerLostError, match="PS601"):
+        runtime.next_batch(0)
+
+
+def test_a_sample_that_kills_is_an_error_that_names_it_and_the_epoch_goes_on(clock):
+    runtime, _, _ = begun(
+        [lost(0)],
+        [lost(0, position=0)],
+        [lost(0, position=0)],
+        [],
+        [answer(1, attempt=3)],
+        length=2,
+        max_restarts=9,
+    )
+    with pytest.raises(WorkerLostError) as caught:
+        runtime.next_batch(0)
+    assert str(caught.value) == (
+        "[PS601] DataLoader worker 0 (pid(s) 7) is killed by signal: Segmentation fault (SIGSEGV)\n"
+        "  why:  so did its successors, each time at sample index 0\n"
+        "  fix:  load dataset[0] by itself to see the failure; on_error='skip' goes on without it\n"
+        "  more: penstock explain PS601"
+    )
+    assert batches(runtime) == ["batch 1", "end"]
+
+
+def test_a_sample_that_kills_is_left_out_where_the_policy_says_so():
+    runtime, backend, _ = begun(
+        [lost(0, position=0)], [lost(0, position=0)], [answer(0, attempt=2)],
+        length=1, max_restarts=9, raises_on_bad=False,
+    )  # fmt: skip
+    assert batches(runtime) == ["batch 0", "end"]
+    assert backend.condemned == [(0, 0)]
+
+
+def test_another_zygote_is_born_when_all_workers_are_gone():
+    second = Script([answer(1, 2, 1)], [answer(2, 2, 0)])
+    runtime, first, _ = begun([answer(0, 2), lost(0), lost(1)], workers=2, depth=1, length=3,
+                              max_restarts=4, again=lambda: second)  # fmt: skip
+    first.is_gone = True
+    assert batches(runtime) == ["batch 0", "batch 1", "batch 2", "end"]
+    assert first.closed == 1
+    assert second.sent == [(1, 1, [1]), (0, 2, [2])]
+
+
+def test_a_worker_that_dies_between_epochs_is_replaced_and_begins_with_the_next():
+    runtime, backend, _ = begun([answer(0, 2), answer(1, 2)], workers=2, depth=1, length=2, max_restarts=4)
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]
+    backend.told = [[lost(0)], [Rewound(1)], [answer(0, 2), answer(1, 2)]]
+    runtime.begin(Counting(2), is_first=False, shared_seed=5)
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]
+    assert backend.respawned == [(0, 1, 5)]
+
+
+def test_a_zygote_that_dies_between_epochs_is_replaced():
+    second = Script([answer(0, 2), answer(1, 2)])
+    runtime, first, _ = begun([answer(0, 2), answer(1, 2)], workers=2, depth=1, length=2,
+                              max_restarts=4, again=lambda: second)  # fmt: skip
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]
+    first.is_gone, first.told = True, [[lost(0), lost(1)]]
+    runtime.begin(Counting(2), is_first=False, shared_seed=None)
+    assert batches(runtime) == ["batch 0", "batch 1", "end"]

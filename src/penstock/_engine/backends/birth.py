@@ -28,9 +28,10 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import util as mp_util
 from typing import Any
 
+from penstock._base.origin import Origin
 from penstock._engine import tame
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import Origin, forked_life, pidfd
+from penstock._engine.backends.zygote import forked_life, pidfd
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.job import Job
 from penstock._engine.messages import Adopt, Load, Loaded
@@ -161,7 +162,7 @@ def _adopt(cargo: ship.Cargo) -> ZygoteHandle:
     here, there = pair()
     channel = Channel(here)
     try:
-        with there:
+        with there, _Nursery.lock:
             _nursery().send(Adopt(), [there.fileno()])
         channel.send(Load(tuple(cargo.manifest)), cargo.fds)
         loaded = _await_loaded(channel)
@@ -214,9 +215,21 @@ def _await_loaded(channel: Channel) -> Loaded:
 # ---- the nursery --------------------------------------------------------------------------------
 
 
+_NURSERY = """
+import sys
+fd, consumer, thread = map(int, sys.argv[1:4])
+sys.path[:] = sys.argv[4:]
+from penstock._base.origin import Origin, die_with
+die_with(Origin(consumer, thread))
+from penstock._engine.backends.nursery import life
+life(fd, Origin(consumer, thread))
+"""
+
+
 class _Nursery:
     """The running nursery, if any, of this process."""
 
+    lock = threading.Lock()  # two threads start one nursery, and its channel carries one message at a time
     process: subprocess.Popen[bytes] | None = None
     channel: Channel | None = None
     owner = 0
@@ -246,12 +259,12 @@ def _start_nursery() -> None:
         sys.executable,
         *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]  # noqa: SLF001
         "-c",
-        "import sys; sys.path[:] = sys.argv[2:]; "
-        "from penstock._engine.backends.nursery import life; life(int(sys.argv[1]))",
+        _NURSERY,
         str(there.fileno()),
+        str(os.getpid()),
+        str(threading.get_native_id()),
         *sys.path,
     ]
-    origin = f"{os.getpid()} {threading.get_native_id()}"
     try:
         # Ctrl-C reaches it too, long before its first line runs: held back until it ignores it.
         with _held_back({signal.SIGINT}):
@@ -260,24 +273,27 @@ def _start_nursery() -> None:
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=ship.working_directory(),
-                env={**os.environ, **tame.ENVIRONMENT, "PENSTOCK_CONSUMER": origin},
+                env={**os.environ, **tame.ENVIRONMENT},
             )
     except OSError as failure:
         here.close()
         raise cannot_start("no fresh interpreter could be started", str(failure)) from failure
     finally:
         there.close()
-    if not _Nursery.owner:
-        os.register_at_fork(after_in_child=_leave_nursery)
     _Nursery.channel, _Nursery.owner = Channel(here), os.getpid()
     atexit.register(close_nursery)
 
 
 def _leave_nursery() -> None:
     """In a fork of the consumer: its copy of the channel must not keep the nursery alive."""
+    _Nursery.lock = threading.Lock()  # another thread may have held it
     if _Nursery.channel is not None:
         _Nursery.channel.close()
         _Nursery.channel = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_nursery)
 
 
 def close_nursery() -> None:

@@ -17,18 +17,17 @@ from typing import NoReturn
 
 # Everything a worker needs, imported once, before any fork.
 from penstock._base import libc
+from penstock._base.origin import Origin
 from penstock._engine import tame, worker
 from penstock._engine.backends import ship
-from penstock._engine.backends.zygote import LOOK_S, Origin, Zygote, die_with, leave_consumer
+from penstock._engine.backends.zygote import LOOK_S, Zygote, leave_consumer
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.messages import Adopt, Load, Loaded
 
 
-def life(fd: int) -> None:
-    """The whole life of the nursery."""
-    origin = Origin(*map(int, os.environ.pop("PENSTOCK_CONSUMER").split()))
+def life(fd: int, origin: Origin) -> None:
+    """The whole life of the nursery, which already dies with its consumer."""
     leave_consumer()
-    die_with(origin)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was born with it held back
     libc.name_process("penstock-nurse")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel

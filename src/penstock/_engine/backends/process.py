@@ -132,6 +132,7 @@ class ProcessBackend:
         self._heard: list[events.Event] = []  # events found while looking for something else
         self._ended: set[int] = set()  # workers whose iterable dataset has no more in this epoch
         self._looks: dict[int, health.Look | None] = {}
+        self._condemned: dict[int, tuple[int, ...]] = {}  # by ticket: samples that kill
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
         if zygote.watch is not None:
@@ -139,6 +140,8 @@ class ProcessBackend:
         self._by_fd: dict[int, int] = {}
         _backends.add(self)
         _watch_forks()
+        for worker in range(workers):
+            arena.forget_worker(worker)  # of a backend that had it before
         try:
             for worker in range(workers):
                 self._spawn(worker)
@@ -154,20 +157,45 @@ class ProcessBackend:
         if slab is None:
             return False
         self._slabs[number, attempt] = slab
+        slab.worker = worker
         fds = None
         if worker not in slab.known_to:
             slab.known_to.add(worker)
             fds = [slab.segment.fd]
         self._spread_news()
         given_up, self._news[worker] = self._news[worker], ()
-        message = Assign(number, attempt, indices, slab.number, slab.nbytes, self.arena.expected, given_up)
+        condemned = self._condemned.get(number, ()) if self._condemned else ()
+        message = Assign(
+            number, attempt, indices, slab.number, slab.nbytes, self.arena.expected, given_up, condemned
+        )
         self._post(worker, message, fds)
         return True
 
     def rewind(self, shared_seed: int | None) -> None:
         """Begin the next epoch in every worker."""
+        self._condemned.clear()
         for worker in self.channels:
             self._post(worker, Rewind(shared_seed))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the zygote is gone, and with it every worker."""
+        return self.zygote.channel.fileno() < 0
+
+    def respawn(self, worker: int, life: int, shared_seed: int | None) -> None:
+        """Start a successor of a worker that is gone."""
+        for key in [key for key, slab in self._slabs.items() if slab.worker == worker]:
+            self.arena.cancel(self._slabs.pop(key))  # nobody can write to it any more
+        self.arena.forget_worker(worker)
+        self._news[worker] = ()
+        process = self.processes[worker]
+        process._pid = process._exitcode = None  # noqa: SLF001 - the backend owns its processes
+        self._looks.pop(worker, None)
+        self._spawn(worker, life, shared_seed)
+
+    def condemn(self, number: int, position: int) -> None:
+        """Have this sample of a ticket left out when the ticket is sent again."""
+        self._condemned[number] = (*self._condemned.get(number, ()), position)
 
     def command(self, message: Any) -> None:
         """Send the zygote a command, if it is still there."""
@@ -268,7 +296,6 @@ class ProcessBackend:
             self._heard.append(events.Rewound(message.worker))
             return
         slab = self._slabs.pop((message.number, message.attempt))
-        slab.worker = message.worker
         slab.nbytes = slab.segment.nbytes = max(slab.nbytes, message.nbytes)
         if isinstance(message, Exhausted):
             self.arena.cancel(slab)
@@ -320,10 +347,10 @@ class ProcessBackend:
 
     # ---- channels -------------------------------------------------------------------------------
 
-    def _spawn(self, worker: int) -> None:
+    def _spawn(self, worker: int, life: int = 0, shared_seed: int | None = None) -> None:
         here, there = pair()
         try:
-            self._control(Spawn(worker), [there.fileno()])
+            self._control(Spawn(worker, life, shared_seed), [there.fileno()])
         except ChannelClosed:
             self._zygote_lost()
         finally:

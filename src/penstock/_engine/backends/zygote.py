@@ -34,11 +34,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from penstock._arena import packing
 from penstock._base import descriptors, libc
+from penstock._base.origin import Origin, die_with
 from penstock._engine import tame
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.job import Job
@@ -46,13 +48,6 @@ from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
 
 # How often a zygote without pidfds looks after its parent and its children.
 LOOK_S = 0.05
-
-
-class Origin(NamedTuple):
-    """Who made a zygote or a nursery."""
-
-    consumer: int  # its pid
-    thread: int  # the id of the thread that forked; the main thread's is the pid
 
 
 def forked_life(control: socket.socket, job: Job, origin: Origin, mask: Iterable[int]) -> NoReturn:
@@ -77,15 +72,6 @@ def leave_consumer() -> None:
         signal.signal(name, signal.SIG_DFL)
     descriptors.fill_streams()
     libc.name_process("penstock-zygote")
-
-
-def die_with(origin: Origin) -> None:
-    """Have the kernel kill this process, even a stopped one, with the consumer: NOTE [ No orphans ]."""
-    if origin.thread != origin.consumer:
-        return
-    libc.die_with_parent()
-    if os.getppid() != origin.consumer:  # it died before the line above
-        os._exit(1)
 
 
 class Zygote:
@@ -139,7 +125,7 @@ class Zygote:
 
     def _obey(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Spawn):
-            self._spawn(message.worker, fds[0])
+            self._spawn(message, fds[0])
         elif isinstance(message, Kill):
             for pid, worker in self._pids.items():
                 if worker == message.worker:
@@ -148,9 +134,12 @@ class Zygote:
             self._await_workers(time.monotonic() + message.grace_s)
             raise _Done
 
-    def _spawn(self, worker: int, fd: int) -> None:
+    def _spawn(self, order: Spawn, fd: int) -> None:
+        worker, job = order.worker, self._job
+        if order.life:
+            job = replace(job, shared_seed=order.shared_seed)
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
-            target=_work, args=(self._job, worker, fd), name=f"penstock-worker-{worker}"
+            target=_work, args=(job, worker, order.life, fd), name=f"penstock-worker-{worker}"
         )
         zygote = os.getpid()
         try:
@@ -227,11 +216,11 @@ class _Done(Exception):  # noqa: N818 - leaves the loop
     """The zygote has no more reason to live."""
 
 
-def _work(job: Job, worker: int, fd: int) -> None:
+def _work(job: Job, worker: int, life: int, fd: int) -> None:
     from penstock._engine.worker import work
 
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
-    work(job, worker, channel)
+    work(job, worker, channel, life)
     channel.close()
 
 
