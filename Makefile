@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test chaos check bench bench-gpu docs coverage clean
+.PHONY: help demo test chaos soak check bench bench-gpu docs coverage clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ test: $(STAMP)  ## the tests, with a fixed part of the chaos suite
 
 chaos: $(STAMP)  ## every hostile scenario: signals, forks, limits; minutes, on a quiet machine
 	$(BIN)/python -m pytest tests/chaos
+
+soak: $(STAMP)  ## half an hour of loaders, epochs, early breaks and kills: does anything grow?
+	$(BIN)/python -m tests.chaos.storm soak
 
 check: $(STAMP)  ## style, types, rooms, spelling
 	$(BIN)/ruff check .

@@ -25,7 +25,6 @@ FAMILIES = {
     "PS5": "Samples, batches and pickling",
     "PS6": "Workers",
     "PS7": "Shared memory",
-    "PS9": "Bugs in penstock",
 }
 
 _HEAD = """\
