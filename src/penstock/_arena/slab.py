@@ -28,6 +28,7 @@ ALIGNMENT = 64
 # Ragged batches would otherwise grow the slab a little at every record length.
 HEADROOM = 1.25
 SMALLEST = 1 << 16  # bytes; below this the bookkeeping costs more than the memory
+TAIL = 1 << 12  # bytes for what follows the tensors, which must not make the slab grow again
 
 
 class SlabWriter:
@@ -109,7 +110,7 @@ class SlabWriter:
 
     def _grow(self, needed: int) -> None:
         segment, _ = self._known[self._slab]
-        wanted = max(needed, int(segment.nbytes * HEADROOM), SMALLEST)
+        wanted = max(needed + TAIL, int(segment.nbytes * HEADROOM))
         segment.reserve(-(-wanted // SMALLEST) * SMALLEST)
         self._show(segment, None)
 
