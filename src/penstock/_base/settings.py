@@ -17,6 +17,7 @@ from penstock._base.words import Backend
 from penstock.errors import SettingsError, SettingsTypeError
 
 BACKENDS: tuple[str, ...] = get_args(Backend)
+SEEDS = 1 << 64
 
 
 def check_counts(num_workers: Any, prefetch_factor: Any, batch_size: Any) -> None:
@@ -163,6 +164,32 @@ def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:
             )  # fmt: skip
     if not isinstance(pack_lists, bool):
         raise _wrong_type("pack_lists", pack_lists, "True or False", "pack_lists=False")
+
+
+def check_seed(seed: Any, backend: Any) -> None:
+    """Refuse a seed that is none, and one that could not be kept."""
+    if seed is None:
+        return
+    _check_integer("seed", seed)
+    if not 0 <= seed < SEEDS:
+        raise _out_of_range(
+            "seed option should be None or a whole number from 0 to 2**64 - 1",
+            f"seed={seed!r}", f"seed={0 if seed < 0 else SEEDS - 1}",
+        )  # fmt: skip
+    if backend == "thread":
+        raise _excluded(
+            "seed option cannot be kept by worker threads, which share the generators of random numbers "
+            "with each other and with the training loop",
+            f"seed={seed!r} and backend='thread'",
+            "leave backend out for worker processes, or leave seed out",
+        )
+
+
+def check_epoch(epoch: Any) -> None:
+    """Refuse an epoch that is none."""
+    _check_integer("epoch", epoch)
+    if epoch < 0:
+        raise _out_of_range("epoch should be non-negative", f"epoch={epoch!r}", "epoch=0")
 
 
 def _check_integer(name: str, value: Any) -> None:

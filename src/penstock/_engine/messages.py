@@ -30,6 +30,7 @@ class Rewind(NamedTuple):
     """Begin the next epoch (persistent workers)."""
 
     shared_seed: int | None
+    epoch: int = 0  # for the option `seed`
 
 
 # ---- worker to consumer -------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Backend(Protocol):
     def discard(self, payload: Any) -> None:
         """Drop an answer that nobody will see."""
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int) -> None:
         """Begin the next epoch in every worker."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
@@ -82,12 +82,14 @@ class Runtime:
         self.is_torn = False
         self._user = threading.get_ident()
 
-    def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
+    def begin(
+        self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None, epoch: int = 0
+    ) -> None:
         """Start an epoch over what the sampler yields."""
         self.is_torn = True
         try:
             if not is_first:
-                self._rewind(shared_seed)
+                self._rewind(shared_seed, epoch)
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -231,7 +233,7 @@ class Runtime:
             number = min(awaited)
             raise worker_died(self._gone[self._scheduler.owner(number)], self._indices(number))
 
-    def _rewind(self, shared_seed: int | None) -> None:
+    def _rewind(self, shared_seed: int | None, epoch: int) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
         for payload in self._answers.values():
             self._backend.discard(payload)
@@ -241,7 +243,7 @@ class Runtime:
             self._scheduler,
             Scheduler(self._workers, self._depth, in_order=self._in_order),
         )
-        self._backend.rewind(shared_seed)
+        self._backend.rewind(shared_seed, epoch)
         missing = set(range(self._workers))
         while missing and not self._gone:
             for event in self._backend.wait(LOOK_S):

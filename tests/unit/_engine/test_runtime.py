@@ -43,7 +43,7 @@ class Script:
     def discard(self, payload):
         self.discarded.append(payload)
 
-    def rewind(self, shared_seed):
+    def rewind(self, shared_seed, epoch):
         self.rewinds.append(shared_seed)
 
     def find_stuck(self, workers):

@@ -164,10 +164,10 @@ class ProcessBackend:
         self._post(worker, message, fds)
         return True
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
         """Begin the next epoch in every worker."""
         for worker in self.channels:
-            self._post(worker, Rewind(shared_seed))
+            self._post(worker, Rewind(shared_seed, epoch))
 
     def command(self, message: Any) -> None:
         """Send the zygote a command, if it is still there."""
