@@ -167,6 +167,7 @@ class DataLoader(_StockLoader[_T_co]):
     def epoch(self, epoch: int) -> None:
         if self._sample_seed is not None:
             settings.check_epoch(epoch)
+            epoch = operator.index(epoch)
         self._epoch = epoch
 
     def _begin_seeded_epoch(self, seed: int) -> _BaseDataLoaderIter:

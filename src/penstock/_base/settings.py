@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 import re
 import reprlib
 from collections.abc import Iterable
@@ -171,6 +172,7 @@ def check_seed(seed: Any, backend: Any) -> None:
     if seed is None:
         return
     _check_integer("seed", seed)
+    seed = operator.index(seed)  # a tensor of one element cannot be compared with what it cannot hold
     if not 0 <= seed < SEEDS:
         raise _out_of_range(
             "seed option should be None or a whole number from 0 to 2**64 - 1",

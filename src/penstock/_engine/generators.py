@@ -10,7 +10,7 @@ Guarantees:
 * Its key depends on the way to it from the dataset alone: it is the same in every process that has an equal
   dataset, also when another generator was dropped on the journey there.
 * The search is bounded: DEEPEST steps from the dataset, containers of up to WIDEST elements (larger ones are
-  data), MOST objects in all, the near ones first.
+  data), a look at MOST values in all, the near ones first.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def find(root: Any) -> list[Rng]:
     seen = {id(owner) for owner in _globals()}
     found: list[Rng] = []
     ahead: deque[tuple[Any, str, int]] = deque([(root, "", 0)])
-    for _ in range(MOST):
-        if not ahead:
-            break
+    left = MOST
+    while ahead:
         value, path, depth = ahead.popleft()
         if id(value) in seen:
             continue
@@ -68,8 +67,11 @@ def find(root: Any) -> list[Rng]:
             if rng.owner is value or id(rng.owner) not in seen:  # two Generators may share one source
                 found.append(rng)
             seen.add(id(rng.owner))
-        elif depth < DEEPEST:
-            ahead.extend((part, f"{path}/{name}", depth + 1) for name, part in _parts(value))
+        elif depth < DEEPEST and left > 0:
+            for name, part in _parts(value):
+                left -= 1
+                if type(part) not in _LEAVES:
+                    ahead.append((part, f"{path}/{name}", depth + 1))
     return found
 
 

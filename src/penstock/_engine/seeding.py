@@ -79,10 +79,9 @@ class SampleSeeder:
 
     def find_more(self) -> bool:
         """Look for generators that the dataset has made in the meantime; whether there are any."""
-        known = {id(rng.owner) for rng in self._own}
-        more = [rng for rng in generators.find(self._dataset) if id(rng.owner) not in known]
-        self._own += more
-        return bool(more)
+        before, self._own = self._own, generators.find(self._dataset)
+        known = {id(rng.owner) for rng in before}
+        return any(id(rng.owner) not in known for rng in self._own)
 
     def begin_epoch(self, epoch: int) -> None:
         """What follows belongs to this epoch."""
