@@ -168,6 +168,28 @@ def test_epochs_and_seeds_differ(seeded_class, workers):
     assert not (unshuffled[0][0][:, 1:] == unshuffled[1][0][:, 1:]).any()
 
 
+class Normalised(Dataset):
+    """Sums over so many numbers that torch would share them among its threads."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        picture = torch.randn(3, 224, 224)
+        return torch.stack([picture.mean(), picture.std(), picture.double().sum()])
+
+
+def test_sums_have_the_same_last_bits_without_workers(seeded_class):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        got = list(seeded_class(Normalised()))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert_same(got, list(seeded_class(Normalised(), 2)))
+
+
 # ---- which epoch ----------------------------------------------------------------------------------
 
 

@@ -114,9 +114,13 @@ class SampleSeeder:
 
     @contextlib.contextmanager
     def apart(self, *, is_stream: bool = False) -> Iterator[None]:
-        """What is drawn and seeded in here leaves no trace outside; a stream goes on at the next entry."""
-        before = self._saved()
+        """What is drawn and seeded in here leaves no trace outside; a stream goes on at the next entry.
+
+        torch has one thread in here, as in a worker: a sum over several threads has other last bits.
+        """
+        before, threads = self._saved(), torch.get_num_threads()
         try:
+            torch.set_num_threads(1)
             for rng, state in self._stream or ():
                 rng.restore(state)
             yield
@@ -125,6 +129,7 @@ class SampleSeeder:
                 self._stream = self._saved()
             for rng, state in before:
                 rng.restore(state)
+            torch.set_num_threads(threads)
 
     def wrap(self, dataset: Any) -> Any:
         """A map-style dataset that seeds before each sample, or before each `__getitems__`."""

@@ -105,7 +105,7 @@ def test_the_process_has_three():
 
 
 def closure(rng):
-    return lambda: rng.random()
+    return lambda: rng.random() + 1
 
 
 PLACES = {
