@@ -10,6 +10,7 @@ Runs on the consumer's thread.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import threading
 import warnings
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, RandomSampler, Sampler
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 from torch.utils.data.dataloader import (
@@ -27,11 +28,13 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
+from torch.utils.data.graph_settings import apply_sharding
 
 from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
 from penstock._base.words import Backend, Birth
+from penstock._engine import seeding
 from penstock._engine.backends import birth, choice
 from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
 from penstock._engine.backends.process import ProcessBackend
@@ -56,6 +59,9 @@ class DataLoader(_StockLoader[_T_co]):
             ones are copied out; None takes a quarter of what is free.
         pack_lists: show workers large lists of strings, bytes or numbers in the dataset as one
             packed buffer, so that reading them does not copy their pages into every worker.
+        seed: makes a run reproducible. Before each sample all random generators, those kept in the
+            dataset too, are seeded from (seed, epoch, index), so that the batches are the same, bit for
+            bit, with any number of workers. `epoch` tells which epoch comes next.
 
     """
 
@@ -83,6 +89,7 @@ class DataLoader(_StockLoader[_T_co]):
         arena_bytes: int | None = None,
         pack_lists: bool = False,
         max_restarts: int = 16,
+        seed: int | None = None,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
@@ -90,6 +97,7 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
         settings.check_restarts(max_restarts)
+        settings.check_seed(seed, backend)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -105,6 +113,9 @@ class DataLoader(_StockLoader[_T_co]):
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
         self.max_restarts = max_restarts
+        self.seed = seed
+        self._sample_seed = None if seed is None else operator.index(seed)
+        self._is_own_shuffle = bool(shuffle) and generator is None
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -141,12 +152,46 @@ class DataLoader(_StockLoader[_T_co]):
     def __iter__(self) -> _BaseDataLoaderIter:
         if isinstance(self._iterator, LoaderIterator) and not self._iterator.can_be_reset:
             self._iterator = None
-        return super().__iter__()
+        if self._sample_seed is None:
+            return super().__iter__()
+        return self._begin_seeded_epoch(self._sample_seed)
+
+    # Subclasses may have a `seed` and an `epoch` of their own, with other meanings: what we decide with is
+    # kept apart.
+    _sample_seed: int | None = None
+    _epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """With `seed`: the epoch that the next `iter()` begins. Counts up from 0; set it to resume."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        if self._sample_seed is not None:
+            settings.check_epoch(epoch)
+            epoch = operator.index(epoch)
+        self._epoch = epoch
+
+    def _begin_seeded_epoch(self, seed: int) -> _BaseDataLoaderIter:
+        sampler = self.sampler if self._is_own_shuffle and isinstance(self.sampler, RandomSampler) else None
+        if sampler is not None:
+            sampler.generator = seeding.generator_for(seed, self._epoch, "shuffle")
+        try:
+            iterator = super().__iter__()
+        finally:
+            if sampler is not None:
+                sampler.generator = None  # the order is drawn: `iter()` asks for the first batch's indices
+        self._epoch += 1
+        return iterator
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
         if self.num_workers == 0:
-            return super()._get_iterator()
+            return super()._get_iterator() if self._sample_seed is None else LoaderIterator(self)
         if self.backend in ("process", "auto") and not choice.has_processes():
+            if self._sample_seed is not None:
+                warnings.warn(_NO_PROCESSES_TO_SEED, stacklevel=4)
+                return LoaderIterator(self)
             warnings.warn(_NO_PROCESSES, stacklevel=3)
             return super()._get_iterator()
         self.check_worker_number_rationality()
@@ -210,16 +255,23 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._in_order = loader.in_order
         self._worker_init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            if self._num_workers == 0:
+                apply_sharding(self._dataset, self._world_size, self._rank)  # as torch does without workers
             self._worker_init_fn = functools.partial(
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
+        self._seed = loader._sample_seed
+        self._epoch = loader._epoch
+        if self._seed is not None:
+            self._base_seed = seeding.derive(self._seed, self._epoch, "workers") >> 2  # room for worker ids
         self._warm = Warm.of(loader)
         if loader.pack_lists:
             self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
+        is_here = self._num_workers == 0 or not choice.has_processes()
         self.choice = choice.choose(
-            loader.backend,
+            "inline" if is_here and self._seed is not None else loader.backend,
             method,
             self._trial(loader) if loader.backend == "auto" else None,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
@@ -228,7 +280,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._arena: Arena | None = None
         self._runtime = Runtime(
             self._start(self.choice.backend, self.choice.birth),
-            workers=self._num_workers,
+            workers=max(1, self._num_workers),
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
             recovery=self._recovery(loader.max_restarts),
@@ -259,10 +311,12 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             drop_last=self._drop_last,
             base_seed=int(self._base_seed),
             init_fn=self._worker_init_fn,
-            workers=self._num_workers,
+            workers=max(1, self._num_workers),
             shared_seed=self._shared_seed,
             birth=how,
             packed=self._warm.packed,
+            seed=self._seed,
+            epoch=self._epoch,
         )
 
     def _start(self, backend: Backend, how: Birth) -> Any:
@@ -310,7 +364,10 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._refuse_in_fork()
-        self._runtime.begin(self._sampler_iter, is_first=first_iter, shared_seed=self._shared_seed)
+        self._epoch = loader._epoch
+        self._runtime.begin(
+            self._sampler_iter, is_first=first_iter, shared_seed=self._shared_seed, epoch=self._epoch
+        )
 
     def __next__(self) -> Any:
         # torch marks every batch for its profiler, which costs as much as handing over a small one.
@@ -363,6 +420,10 @@ _HAS_IN_ORDER = "in_order" in _StockLoader.__init__.__code__.co_varnames  # torc
 _NO_PROCESSES = (
     "[PS005] penstock's process workers need Linux; this loader uses torch's own workers instead. "
     "backend='thread' works on every platform."
+)
+_NO_PROCESSES_TO_SEED = (
+    "[PS005] penstock's process workers need Linux; with `seed` this loader makes its batches in the "
+    "training process instead."
 )
 _TOO_MANY = (
     "This DataLoader will create {} worker processes in total. Our suggested max number of worker in "

@@ -106,8 +106,9 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "PS005": (
         "the platform has no such backend",
-        "Process workers need Linux. Elsewhere the loader falls back to torch's own workers and says "
-        "so once. `backend='thread'` and `backend='inline'` work on every platform.",
+        "Process workers need Linux. Elsewhere the loader falls back to torch's own workers, or with "
+        "`seed` to the training process, and says so. `backend='thread'` and "
+        "`backend='inline'` work on every platform.",
     ),
     "PS006": (
         "the iterator belongs to another process",

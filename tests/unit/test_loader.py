@@ -47,6 +47,8 @@ def many_cpus(monkeypatch):
         {"backend": "procces"},
         {"arena_bytes": 0},
         {"pack_lists": 1},
+        {"seed": -1},
+        {"seed": 1, "backend": "thread"},
     ],
     ids=str,
 )
@@ -58,11 +60,60 @@ def test_every_refusal_is_reached(options):
 def test_our_own_options_are_attributes():
     loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True)
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
+    assert (loader.seed, DataLoader(Rows(), seed=3).seed) == (None, 3)
 
 
-@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists"])
+@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists", "seed"])
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
+
+
+def test_the_epoch_is_a_count():
+    loader = DataLoader(Rows(), seed=3)
+    assert loader.epoch == 0
+    with pytest.raises(SettingsError) as caught:
+        loader.epoch = -1
+    assert str(caught.value) == (
+        "[PS002] epoch should be non-negative\n"
+        "  why:  got epoch=-1\n"
+        "  fix:  the nearest allowed value is epoch=0\n"
+        "  more: penstock explain PS002"
+    )
+    with pytest.raises(TypeError):
+        loader.epoch = "2"
+    loader.epoch = torch.tensor(5)
+    iter(loader)
+    assert loader.epoch == 6
+
+
+def test_a_seeded_loader_can_be_copied_between_epochs():
+    loader = DataLoader(Rows(), batch_size=10, shuffle=True, seed=3)
+    first = list(loader)
+    copies = [copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))]
+    second = list(loader)
+    assert not torch.equal(first[0], second[0])
+    assert all(torch.equal(next(iter(each)), second[0]) for each in copies)
+
+
+def test_an_epoch_that_cannot_begin_does_not_count(monkeypatch):
+    loader = DataLoader(Rows(), shuffle=True, seed=3)
+    monkeypatch.setattr(module, "InlineBackend", lambda job: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        iter(loader)
+    assert loader.epoch == 0
+    assert loader.sampler.generator is None
+
+
+def test_a_seed_is_kept_in_the_training_process_where_there_are_no_processes(monkeypatch):
+    expected = list(DataLoader(Rows(), shuffle=True, seed=3))
+    monkeypatch.setattr(choice, "has_processes", lambda: False)
+    with pytest.warns(UserWarning, match="PS005") as caught:
+        got = list(DataLoader(Rows(), shuffle=True, num_workers=2, seed=3))
+    assert got == expected
+    assert [str(each.message) for each in caught] == [
+        "[PS005] penstock's process workers need Linux; with `seed` this loader makes its batches in the "
+        "training process instead."
+    ]
 
 
 # ---- backends without processes -----------------------------------------------------------------

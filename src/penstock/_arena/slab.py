@@ -83,7 +83,7 @@ class SlabWriter:
     def buffer(self) -> Any:
         """The whole slab as an array of bytes; views of it keep the slab from being reused."""
         if not self._views:
-            self._grow(SMALLEST)
+            self._grow(0)
         return self._views[0][2]
 
     def address(self) -> int:

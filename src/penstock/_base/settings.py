@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 import re
 import reprlib
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from penstock._base.words import Backend
 from penstock.errors import SettingsError, SettingsTypeError
 
 BACKENDS: tuple[str, ...] = get_args(Backend)
+SEEDS = 1 << 64
 
 
 def check_counts(num_workers: Any, prefetch_factor: Any, batch_size: Any) -> None:
@@ -173,6 +175,33 @@ def check_restarts(max_restarts: Any) -> None:
             "max_restarts option should be zero or more",
             f"max_restarts={max_restarts!r}", "max_restarts=0 (a dead worker is an error, as in torch)",
         )  # fmt: skip
+
+
+def check_seed(seed: Any, backend: Any) -> None:
+    """Refuse a seed that is none, and one that could not be kept."""
+    if seed is None:
+        return
+    _check_integer("seed", seed)
+    seed = operator.index(seed)  # a tensor of one element cannot be compared with what it cannot hold
+    if not 0 <= seed < SEEDS:
+        raise _out_of_range(
+            "seed option should be None or a whole number from 0 to 2**64 - 1",
+            f"seed={seed!r}", f"seed={0 if seed < 0 else SEEDS - 1}",
+        )  # fmt: skip
+    if backend == "thread":
+        raise _excluded(
+            "seed option cannot be kept by worker threads, which share the generators of random numbers "
+            "with each other and with the training loop",
+            f"seed={seed!r} and backend='thread'",
+            "leave backend out for worker processes, or leave seed out",
+        )
+
+
+def check_epoch(epoch: Any) -> None:
+    """Refuse an epoch that is none."""
+    _check_integer("epoch", epoch)
+    if epoch < 0:
+        raise _out_of_range("epoch should be non-negative", f"epoch={epoch!r}", "epoch=0")
 
 
 def _check_integer(name: str, value: Any) -> None:

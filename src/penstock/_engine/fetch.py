@@ -12,15 +12,22 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
+from penstock._engine.seeding import SampleSeeder, first_of
 
 
 class Fetcher:
     """Makes batches for one worker and one epoch."""
 
-    def __init__(self, job: Job, dataset: Any, rows: Rows | None = None) -> None:
-        """`rows` takes large tensors out of samples as they come (see `rows`)."""
+    def __init__(
+        self, job: Job, dataset: Any, rows: Rows | None = None, seeder: SampleSeeder | None = None
+    ) -> None:
+        """`rows` takes large tensors out of samples as they come (see `rows`).
+
+        `seeder` is at the right epoch; an iterable dataset's stream has been seeded.
+        """
         self._rows = rows if job.collate_fn is default_collate else None
-        self._dataset = dataset
+        self._seeder = seeder if job.kind == _DatasetKind.Map else None
+        self._dataset = dataset if self._seeder is None else self._seeder.wrap(dataset)
         self._job = job
         self._samples: list[Any] = []
         self._indices: Any = None
@@ -33,6 +40,8 @@ class Fetcher:
         self._indices, self._samples, self._is_collating = indices, [], False
         samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
         self._is_collating = True
+        if self._seeder is not None:
+            self._seeder.seed_collate(first_of(indices) if self._job.auto_collation else indices)
         return self._job.collate_fn(samples)
 
     def forget(self) -> None:

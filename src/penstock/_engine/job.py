@@ -24,3 +24,5 @@ class Job:
     shared_seed: int | None
     birth: Birth
     packed: dict[int, Any] = field(default_factory=dict)  # large lists, packed, by identity
+    seed: int | None = None  # of the option `seed`; see `seeding`
+    epoch: int = 0  # counts for `seed` alone; later ones come with Rewind

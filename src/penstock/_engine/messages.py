@@ -31,6 +31,7 @@ class Rewind(NamedTuple):
     """Begin the next epoch (persistent workers)."""
 
     shared_seed: int | None
+    epoch: int = 0  # for the option `seed`
 
 
 # ---- worker to consumer -------------------------------------------------------------------------
@@ -84,7 +85,8 @@ class Spawn(NamedTuple):
 
     worker: int
     life: int = 0  # how many of its predecessors are gone
-    shared_seed: int | None = None
+    shared_seed: int | None = None  # of the epoch that a successor begins with
+    epoch: int = 0
 
 
 class Kill(NamedTuple):

@@ -58,7 +58,7 @@ class Backend(Protocol):
     def discard(self, payload: Any) -> None:
         """Drop an answer that nobody will see."""
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int) -> None:
         """Begin the next epoch in every worker."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
@@ -70,7 +70,7 @@ class Backend(Protocol):
     def is_gone(self) -> bool:
         """Whether no worker can be started here any more."""
 
-    def respawn(self, worker: int, life: int, shared_seed: int | None) -> None:
+    def respawn(self, worker: int, life: int, shared_seed: int | None, epoch: int) -> None:
         """Start a successor of a worker that is gone."""
 
     def condemn(self, number: int, position: int) -> None:
@@ -105,7 +105,7 @@ class Runtime:
         self._suspects = Suspects()
         self._absent: dict[int, float] = {}  # workers that are gone, and when their successors start
         self._lives = [0] * workers
-        self._shared_seed: int | None = None
+        self._epoch: tuple[int | None, int] = (None, 0)  # what a successor must know of it
         self._workers = workers
         self._depth = depth
         self._in_order = in_order
@@ -118,13 +118,15 @@ class Runtime:
         self.is_torn = False
         self._user = threading.get_ident()
 
-    def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
+    def begin(
+        self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None, epoch: int = 0
+    ) -> None:
         """Start an epoch over what the sampler yields."""
         self.is_torn = True
-        self._shared_seed = shared_seed
+        self._epoch = (shared_seed, epoch)
         try:
             if not is_first:
-                self._rewind(shared_seed)
+                self._rewind(shared_seed, epoch)
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -295,7 +297,7 @@ class Runtime:
         for worker in due:
             del self._absent[worker]
             self._lives[worker] += 1
-            self._backend.respawn(worker, self._lives[worker], self._shared_seed)
+            self._backend.respawn(worker, self._lives[worker], *self._epoch)
         if due:
             self._dispatch()
         return bool(due)
@@ -337,7 +339,7 @@ class Runtime:
             number = min(awaited)
             raise worker_died(self._gone[self._scheduler.owner(number)], self._indices(number))
 
-    def _rewind(self, shared_seed: int | None) -> None:
+    def _rewind(self, shared_seed: int | None, epoch: int) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
         self._drop_answers()
         self._undispatched.clear()
@@ -347,7 +349,7 @@ class Runtime:
         )
         self._suspects = Suspects()
         backend = self._backend
-        backend.rewind(shared_seed)
+        backend.rewind(shared_seed, epoch)
         missing = set(range(self._workers)) - self._absent.keys()  # a successor begins with the new epoch
         while missing and not self._gone and self._backend is backend:
             for event in backend.wait(self._shortened(LOOK_S)):

@@ -39,6 +39,7 @@ from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
 from penstock._engine.rows import Rows
+from penstock._engine.seeding import SampleSeeder
 from penstock.errors import DataError, PenstockError
 
 # A successor draws other random numbers than its predecessor did. Seeds of workers lie closer together than
@@ -67,6 +68,7 @@ class Worker:
         self._dataset = job.dataset
         self._shared_rng = torch.Generator()
         self._fetcher: Fetcher | None = None
+        self._seeder: SampleSeeder | None = None
         self._start_failure: failure.Failure | None = None
         self._has_ended = False
 
@@ -102,7 +104,7 @@ class Worker:
         try:
             if self._job.init_fn is not None:
                 self._job.init_fn(self._id)
-            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
+            self._begin_epoch(self._job.epoch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
             self._start_failure = self._describe(error)
 
@@ -112,9 +114,18 @@ class Worker:
         self._seed_pipes(message.shared_seed)
         self._fetcher = None
         try:
-            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
+            self._begin_epoch(message.epoch)
         except Exception as error:  # noqa: BLE001 - as in _start
             self._start_failure = self._describe(error)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        if self._job.seed is not None:
+            if self._seeder is None:
+                self._seeder = SampleSeeder(self._job.seed, self._dataset)
+            self._seeder.begin_epoch(epoch)
+            if self._job.kind == _DatasetKind.Iterable:
+                self._seeder.seed_stream(self._id)
+        self._fetcher = Fetcher(self._job, self._dataset, self._rows, self._seeder)
 
     def _seed_pipes(self, shared_seed: int | None) -> None:
         if isinstance(self._dataset, IterDataPipe):

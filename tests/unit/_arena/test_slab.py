@@ -95,8 +95,9 @@ def test_growing_does_not_move_old_pieces(writer):
 
 def test_growing_leaves_headroom(writer):
     writer.allocate(8 * SMALLEST)
-    writer.allocate(1)
-    assert writer.nbytes == SMALLEST * int(8 * HEADROOM)
+    assert writer.nbytes == 9 * SMALLEST  # room for what follows the tensors
+    writer.allocate(2 * SMALLEST)
+    assert writer.nbytes >= 9 * SMALLEST * HEADROOM
 
 
 def test_a_slab_is_made_as_large_as_earlier_batches_were(writer):

@@ -329,6 +329,58 @@ def test_pack_lists_is_true_or_false(value, kind):
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "nearest"),
+    [("7", "str", "seed=7"), (1.5, "float", "an int for seed"), (True, "bool", "an int for seed")],
+)
+def test_a_seed_that_is_no_integer_is_a_type_error(value, kind, nearest):
+    assert refusal(SettingsTypeError, settings.check_seed, value, "process") == (
+        "[PS001] seed option should be a whole number\n"
+        f"  why:  got seed={value!r}, of type {kind}\n"
+        f"  fix:  pass {nearest}\n"
+        "  more: penstock explain PS001"
+    )
+
+
+@pytest.mark.parametrize(("value", "nearest"), [(-1, 0), (2**64, 2**64 - 1)])
+def test_a_seed_of_more_than_64_bits_is_refused(value, nearest):
+    assert refusal(SettingsError, settings.check_seed, value, "process") == (
+        "[PS002] seed option should be None or a whole number from 0 to 2**64 - 1\n"
+        f"  why:  got seed={value}\n"
+        f"  fix:  the nearest allowed value is seed={nearest}\n"
+        "  more: penstock explain PS002"
+    )
+
+
+def test_a_seed_for_threads_is_refused():
+    assert refusal(SettingsError, settings.check_seed, 7, "thread") == (
+        "[PS003] seed option cannot be kept by worker threads, which share the generators of random numbers "
+        "with each other and with the training loop\n"
+        "  why:  got seed=7 and backend='thread'\n"
+        "  fix:  leave backend out for worker processes, or leave seed out\n"
+        "  more: penstock explain PS003"
+    )
+
+
+@pytest.mark.parametrize("seed", [None, 0, 2**64 - 1, np.int64(3), torch.tensor(2)])
+@pytest.mark.parametrize("backend", ["process", "inline", "auto"])
+def test_every_seed_of_64_bits_is_taken(seed, backend):
+    settings.check_seed(seed, backend)
+
+
+def test_no_seed_goes_with_threads():
+    settings.check_seed(None, "thread")
+
+
+def test_a_negative_epoch_is_refused():
+    assert refusal(SettingsError, settings.check_epoch, -2) == (
+        "[PS002] epoch should be non-negative\n"
+        "  why:  got epoch=-2\n"
+        "  fix:  the nearest allowed value is epoch=0\n"
+        "  more: penstock explain PS002"
+    )
+
+
 @pytest.mark.parametrize("backend", settings.BACKENDS)
 def test_every_backend_is_taken(backend):
     settings.check_own(backend, 1, True)

@@ -44,15 +44,15 @@ class Script:
     def discard(self, payload):
         self.discarded.append(payload)
 
-    def rewind(self, shared_seed):
+    def rewind(self, shared_seed, epoch):
         self.rewinds.append(shared_seed)
 
     def find_stuck(self, workers):
         self.looks.append(workers)
         return self.stuck
 
-    def respawn(self, worker, life, shared_seed):
-        self.respawned.append((worker, life, shared_seed))
+    def respawn(self, worker, life, shared_seed, epoch):
+        self.respawned.append((worker, life, shared_seed, epoch))
 
     def condemn(self, number, position):
         self.condemned.append((number, position))
@@ -525,7 +525,7 @@ def test_a_successor_does_the_tickets_of_a_lost_worker_again_in_their_order():
         workers=2, length=5, max_restarts=4,
     )  # fmt: skip
     assert batches(runtime) == [f"batch {k}" for k in range(5)] + ["end"]
-    assert backend.respawned == [(0, 1, None)]
+    assert backend.respawned == [(0, 1, None, 0)]
     assert backend.sent == [(0, 0, [0]), (1, 1, [1]), (0, 2, [2]), (1, 3, [3]), (0, 2, [2]), (0, 4, [4])]
 
 
@@ -554,7 +554,7 @@ def test_successors_wait_longer_and_longer_and_meanwhile_the_others_work(clock):
     )  # fmt: skip
     started = clock.now
     assert batches(runtime) == ["batch 0", "batch 1", "end"]
-    assert [life for _, life, _ in backend.respawned] == [1, 2, 3, 4]
+    assert [life for _, life, *_ in backend.respawned] == [1, 2, 3, 4]
     assert clock.now - started == pytest.approx(0.3)
 
 
@@ -609,9 +609,9 @@ def test_a_worker_that_dies_between_epochs_is_replaced_and_begins_with_the_next(
     runtime, backend, _ = begun([answer(0, 2), answer(1, 2)], workers=2, depth=1, length=2, max_restarts=4)
     assert batches(runtime) == ["batch 0", "batch 1", "end"]
     backend.told = [[lost(0)], [Rewound(1)], [answer(0, 2), answer(1, 2)]]
-    runtime.begin(Counting(2), is_first=False, shared_seed=5)
+    runtime.begin(Counting(2), is_first=False, shared_seed=5, epoch=1)
     assert batches(runtime) == ["batch 0", "batch 1", "end"]
-    assert backend.respawned == [(0, 1, 5)]
+    assert backend.respawned == [(0, 1, 5, 1)]
 
 
 def test_a_zygote_that_dies_between_epochs_is_replaced():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import deque
@@ -14,6 +15,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from penstock._engine import events, failure
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
+from penstock._engine.seeding import SampleSeeder
 
 # Batches that "auto" makes to see what one costs; the first one pays for warming up.
 TRIAL_BATCHES = 3
@@ -25,8 +27,23 @@ class InlineBackend:
     def __init__(self, job: Job) -> None:
         self.is_asleep = False
         self._job = job
-        self._fetcher = Fetcher(job, job.dataset)
         self._tickets: deque[tuple[int, int, int, Any]] = deque()
+        self._seeder = None if job.seed is None else SampleSeeder(job.seed, job.dataset)
+        self._fetcher = self._begin_epoch(job.epoch)
+
+    def _begin_epoch(self, epoch: int) -> Fetcher:
+        if self._seeder is not None:
+            self._seeder.begin_epoch(epoch)
+        with self._apart():
+            if self._seeder is not None and self._job.kind == _DatasetKind.Iterable:
+                self._seeder.seed_stream(0)
+            return Fetcher(self._job, self._job.dataset, seeder=self._seeder)
+
+    def _apart(self) -> contextlib.AbstractContextManager[None]:
+        """Around the dataset's code: with a seed, the program's own random numbers are not touched."""
+        if self._seeder is None:
+            return contextlib.nullcontext()
+        return self._seeder.apart(is_stream=self._job.kind == _DatasetKind.Iterable)
 
     def send(self, worker: int, number: int, attempt: int, indices: Any) -> bool:
         """Note the ticket."""
@@ -38,7 +55,8 @@ class InlineBackend:
         del timeout_s  # there is nobody to wait for
         worker, number, attempt, indices = self._tickets.popleft()
         try:
-            payload: Any = (self._fetcher.fetch(indices), None)
+            with self._apart():
+                payload: Any = (self._fetcher.fetch(indices), None)
         except StopIteration as end:
             if self._job.kind == _DatasetKind.Iterable:
                 return [events.Exhausted(each) for each in range(self._job.workers)]
@@ -59,11 +77,11 @@ class InlineBackend:
     def discard(self, payload: Any) -> None:
         """Nothing to give back."""
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
         """Begin the next epoch."""
         del shared_seed
         self._tickets.clear()
-        self._fetcher = Fetcher(self._job, self._job.dataset)
+        self._fetcher = self._begin_epoch(epoch)
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """Nobody can be: there is no fork."""

@@ -144,7 +144,7 @@ class ProcessBackend:
             arena.forget_worker(worker)  # of a backend that had it before
         try:
             for worker in range(workers):
-                self._spawn(worker)
+                self._spawn(Spawn(worker))
         except BaseException:
             self._abort()
             raise
@@ -171,18 +171,18 @@ class ProcessBackend:
         self._post(worker, message, fds)
         return True
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
         """Begin the next epoch in every worker."""
         self._condemned.clear()
         for worker in self.channels:
-            self._post(worker, Rewind(shared_seed))
+            self._post(worker, Rewind(shared_seed, epoch))
 
     @property
     def is_gone(self) -> bool:
         """Whether the zygote is gone, and with it every worker."""
         return self.zygote.channel.fileno() < 0
 
-    def respawn(self, worker: int, life: int, shared_seed: int | None) -> None:
+    def respawn(self, worker: int, life: int, shared_seed: int | None, epoch: int) -> None:
         """Start a successor of a worker that is gone."""
         for key in [key for key, slab in self._slabs.items() if slab.worker == worker]:
             self.arena.cancel(self._slabs.pop(key))  # nobody can write to it any more
@@ -191,7 +191,7 @@ class ProcessBackend:
         process = self.processes[worker]
         process._pid = process._exitcode = None  # noqa: SLF001 - the backend owns its processes
         self._looks.pop(worker, None)
-        self._spawn(worker, life, shared_seed)
+        self._spawn(Spawn(worker, life, shared_seed, epoch))
 
     def condemn(self, number: int, position: int) -> None:
         """Have this sample of a ticket left out when the ticket is sent again."""
@@ -347,16 +347,16 @@ class ProcessBackend:
 
     # ---- channels -------------------------------------------------------------------------------
 
-    def _spawn(self, worker: int, life: int = 0, shared_seed: int | None = None) -> None:
+    def _spawn(self, order: Spawn) -> None:
         here, there = pair()
         try:
-            self._control(Spawn(worker, life, shared_seed), [there.fileno()])
+            self._control(order, [there.fileno()])
         except ChannelClosed:
             self._zygote_lost()
         finally:
             there.close()
-        self.channels[worker] = Channel(here)
-        self._by_fd[here.fileno()] = worker
+        self.channels[order.worker] = Channel(here)
+        self._by_fd[here.fileno()] = order.worker
         self._poll.register(here.fileno(), select.POLLIN)
 
     def _abort(self) -> None:

@@ -91,9 +91,10 @@ class ThreadBackend:
     def discard(self, payload: Any) -> None:
         """Nothing to give back."""
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
         """Begin the next epoch in every worker."""
         del shared_seed  # the datapipe is the consumer's own, and already seeded
+        del epoch  # for the option `seed`, which threads refuse
         for inbox in self._inboxes:
             inbox.put(_REWIND)
 

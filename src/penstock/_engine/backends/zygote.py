@@ -137,7 +137,7 @@ class Zygote:
     def _spawn(self, order: Spawn, fd: int) -> None:
         worker, job = order.worker, self._job
         if order.life:
-            job = replace(job, shared_seed=order.shared_seed)
+            job = replace(job, shared_seed=order.shared_seed, epoch=order.epoch)
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
             target=_work, args=(job, worker, order.life, fd), name=f"penstock-worker-{worker}"
         )
