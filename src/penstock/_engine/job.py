@@ -24,3 +24,5 @@ class Job:
     shared_seed: int | None
     birth: Birth
     packed: dict[int, Any] = field(default_factory=dict)  # large lists, packed, by identity
+    is_watched: bool = False  # tell the consumer of the first samples (see `watch`)
+    cure: bool = False

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from penstock._engine import events, shutdown
+from penstock._engine import events, mistakes, shutdown
+from penstock._engine.resume import Journal
 from penstock._engine.scheduler import Scheduler
 from penstock.errors import PenstockError, SettingsError, WorkerLostError
 
@@ -48,8 +49,11 @@ class Backend(Protocol):
     def discard(self, payload: Any) -> None:
         """Drop an answer that nobody will see."""
 
-    def rewind(self, shared_seed: int | None) -> None:
-        """Begin the next epoch in every worker."""
+    def rewind(self, shared_seed: int | None, attributes: tuple[Any, ...] = ()) -> None:
+        """Begin the next epoch in every worker, with these new values of the dataset's attributes."""
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Tell a worker how to go on with the stream that it has told of."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """One of these workers that provably waits for what can never come, or None."""
@@ -81,13 +85,27 @@ class Runtime:
         self.is_closed = False
         self.is_torn = False
         self._user = threading.get_ident()
+        self.mistakes: mistakes.Mistakes | None = (
+            None  # the judge of what workers tell of their first samples
+        )
+        self.journal: Journal | None = None  # of an iterable dataset
+        self.attributes: tuple[
+            Any, ...
+        ] = ()  # all new values that persistent workers were sent, oldest first
 
-    def begin(self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None) -> None:
-        """Start an epoch over what the sampler yields."""
+    def begin(
+        self,
+        sampler: Iterator[Any],
+        *,
+        is_first: bool,
+        shared_seed: int | None,
+        attributes: tuple[Any, ...] = (),
+    ) -> None:
+        """Start an epoch over what the sampler yields; `attributes` of the dataset have new values."""
         self.is_torn = True
         try:
             if not is_first:
-                self._rewind(shared_seed)
+                self._rewind(shared_seed, attributes)
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -212,6 +230,8 @@ class Runtime:
         if isinstance(event, events.Answered):
             if self._scheduler.fill(event.number, event.attempt):
                 self._answers[event.number] = event.payload
+                if self.journal is not None:
+                    self.journal.answered(event.worker, event.state)
             else:
                 self._backend.discard(event.payload)
         elif isinstance(event, events.Exhausted):
@@ -219,9 +239,21 @@ class Runtime:
             self._plan()
         elif isinstance(event, events.WorkerLost):
             self._lose(event)
+        else:
+            self._notice(event)
 
     def _lose(self, event: events.WorkerLost) -> None:
         self._gone[event.worker] = event  # it costs nothing until its turn comes
+        if self.mistakes is not None:
+            self._judge(self.mistakes.lose(event.worker))
+
+    def _notice(self, event: events.Event) -> None:
+        if isinstance(event, events.Noticed) and self.mistakes is not None:
+            self._judge(self.mistakes.hear(mistakes.told_by(event.signs)))
+
+    def _judge(self, verdicts: list[tuple[int, bool]]) -> None:
+        for worker, is_sharded in verdicts:
+            self._backend.judge(worker, is_sharded=is_sharded)
 
     def _refuse_the_dead(self) -> None:
         """Raise when only a worker that is gone could bring what comes next."""
@@ -231,7 +263,7 @@ class Runtime:
             number = min(awaited)
             raise worker_died(self._gone[self._scheduler.owner(number)], self._indices(number))
 
-    def _rewind(self, shared_seed: int | None) -> None:
+    def _rewind(self, shared_seed: int | None, attributes: tuple[Any, ...]) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
         for payload in self._answers.values():
             self._backend.discard(payload)
@@ -241,19 +273,31 @@ class Runtime:
             self._scheduler,
             Scheduler(self._workers, self._depth, in_order=self._in_order),
         )
-        self._backend.rewind(shared_seed)
+        self._begin_memories()
+        self.attributes += attributes
+        self._backend.rewind(shared_seed, attributes)
         missing = set(range(self._workers))
         while missing and not self._gone:
             for event in self._backend.wait(LOOK_S):
-                if isinstance(event, events.Answered):
-                    self._backend.discard(event.payload)
-                elif isinstance(event, events.Rewound):
-                    missing.discard(event.worker)
-                elif isinstance(event, events.WorkerLost):
-                    self._gone[event.worker] = event
+                self._hear_rewinding(event, missing)
         for lost in self._gone.values():
             numbers = old.tickets_of(lost.worker)
             raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
+
+    def _hear_rewinding(self, event: events.Event, missing: set[int]) -> None:
+        if isinstance(event, events.Answered):
+            self._backend.discard(event.payload)
+        elif isinstance(event, events.Rewound):
+            missing.discard(event.worker)
+        elif isinstance(event, events.WorkerLost):
+            self._gone[event.worker] = event
+        elif event.worker not in missing:  # else it speaks of the epoch before
+            self._notice(event)
+
+    def _begin_memories(self) -> None:
+        for memory in (self.journal, self.mistakes):
+            if memory is not None:
+                memory.begin()
 
     # ---- words ----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Workers as processes, batches through the arena.
 
     consumer ══ control channel ══ zygote          Spawn, Quit ▶   ◀ Born, Lost
-    consumer ══ worker channel ═══ worker 0        Assign, Rewind ▶   ◀ Filled, Failed, Exhausted
+    consumer ══ worker channel ═══ worker 0        Assign, Rewind, Verdict ▶   ◀ Signs, Filled, Failed, …
     consumer ══ worker channel ═══ worker 1 …
 
 Guarantees:
@@ -37,7 +37,9 @@ from penstock._engine.messages import (
     Lost,
     Rewind,
     Rewound,
+    Signs,
     Spawn,
+    Verdict,
 )
 from penstock.errors import DataError
 
@@ -164,10 +166,14 @@ class ProcessBackend:
         self._post(worker, message, fds)
         return True
 
-    def rewind(self, shared_seed: int | None) -> None:
-        """Begin the next epoch in every worker."""
+    def rewind(self, shared_seed: int | None, attributes: tuple[Any, ...] = ()) -> None:
+        """Begin the next epoch in every worker, with these new values of the dataset's attributes."""
         for worker in self.channels:
-            self._post(worker, Rewind(shared_seed))
+            self._post(worker, Rewind(shared_seed, attributes))
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Tell a worker how to go on with the stream that it has told of."""
+        self._post(worker, Verdict(is_sharded))
 
     def command(self, message: Any) -> None:
         """Send the zygote a command, if it is still there."""
@@ -267,6 +273,9 @@ class ProcessBackend:
             self._ended.discard(message.worker)
             self._heard.append(events.Rewound(message.worker))
             return
+        if isinstance(message, Signs):
+            self._heard.append(events.Noticed(message.worker, tuple(message)))
+            return
         slab = self._slabs.pop((message.number, message.attempt))
         slab.worker = message.worker
         slab.nbytes = slab.segment.nbytes = max(slab.nbytes, message.nbytes)
@@ -278,11 +287,11 @@ class ProcessBackend:
             return
         slab.is_spent |= message.is_kept
         if isinstance(message, Filled):
-            payload = Payload(slab, message.nbytes, codec.Place(*message.place), None)
+            payload, state = Payload(slab, message.nbytes, codec.Place(*message.place), None), message.state
         else:
             assert isinstance(message, Failed), message
-            payload = Payload(slab, message.nbytes, None, failure.Failure(*message.failure))
-        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload))
+            payload, state = Payload(slab, message.nbytes, None, failure.Failure(*message.failure)), None
+        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload, state))
 
     def _hear_zygote(self) -> None:
         try:

@@ -91,11 +91,14 @@ class ThreadBackend:
     def discard(self, payload: Any) -> None:
         """Nothing to give back."""
 
-    def rewind(self, shared_seed: int | None) -> None:
+    def rewind(self, shared_seed: int | None, attributes: tuple[Any, ...] = ()) -> None:
         """Begin the next epoch in every worker."""
-        del shared_seed  # the datapipe is the consumer's own, and already seeded
+        del shared_seed, attributes  # the dataset is the consumer's own
         for inbox in self._inboxes:
             inbox.put(_REWIND)
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Nobody waits for a verdict."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """Nobody can be: there is no fork."""

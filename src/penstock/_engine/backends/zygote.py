@@ -139,7 +139,7 @@ class Zygote:
 
     def _obey(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Spawn):
-            self._spawn(message.worker, fds[0])
+            self._spawn(message, fds[0])
         elif isinstance(message, Kill):
             for pid, worker in self._pids.items():
                 if worker == message.worker:
@@ -148,9 +148,10 @@ class Zygote:
             self._await_workers(time.monotonic() + message.grace_s)
             raise _Done
 
-    def _spawn(self, worker: int, fd: int) -> None:
+    def _spawn(self, message: Spawn, fd: int) -> None:
+        worker = message.worker
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
-            target=_work, args=(self._job, worker, fd), name=f"penstock-worker-{worker}"
+            target=_work, args=(self._job, message, fd), name=f"penstock-worker-{worker}"
         )
         zygote = os.getpid()
         try:
@@ -227,11 +228,14 @@ class _Done(Exception):  # noqa: N818 - leaves the loop
     """The zygote has no more reason to live."""
 
 
-def _work(job: Job, worker: int, fd: int) -> None:
+def _work(job: Job, message: Spawn, fd: int) -> None:
+    from penstock._engine import stale
+    from penstock._engine.resume import Resume
     from penstock._engine.worker import work
 
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
-    work(job, worker, channel)
+    stale.apply(job.dataset, message.attributes)
+    work(job, message.worker, channel, None if message.resume is None else Resume(*message.resume))
     channel.close()
 
 
