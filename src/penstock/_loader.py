@@ -229,6 +229,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._warm = Warm.of(loader)
         if loader.pack_lists:
             self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
+        self._cure, self._is_watched = loader.cure, False
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
         self.choice = choice.choose(
@@ -239,7 +240,6 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         )
         self._arena_bytes = loader.arena_bytes
         self._arena: Arena | None = None
-        self._cure = loader.cure
         is_pipe = isinstance(self._dataset, (IterDataPipe, MapDataPipe))  # torch divides and seeds these
         self._is_watched = self.choice.backend == "process" and not is_pipe
         is_kept = self._is_watched and self._persistent_workers

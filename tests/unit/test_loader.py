@@ -47,6 +47,8 @@ def many_cpus(monkeypatch):
         {"backend": "procces"},
         {"arena_bytes": 0},
         {"pack_lists": 1},
+        {"cure": "yes"},
+        {"on_iterable_crash": "skip"},
     ],
     ids=str,
 )
@@ -58,9 +60,11 @@ def test_every_refusal_is_reached(options):
 def test_our_own_options_are_attributes():
     loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True)
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
+    loader = DataLoader(Rows(), cure=True, on_iterable_crash="replay")
+    assert (loader.cure, loader.on_iterable_crash) == (True, "replay")
 
 
-@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists"])
+@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists", "cure", "on_iterable_crash"])
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
 

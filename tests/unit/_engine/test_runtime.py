@@ -43,8 +43,8 @@ class Script:
     def discard(self, payload):
         self.discarded.append(payload)
 
-    def rewind(self, shared_seed):
-        self.rewinds.append(shared_seed)
+    def rewind(self, shared_seed, attributes=()):
+        self.rewinds.append((shared_seed, *attributes))
 
     def find_stuck(self, workers):
         self.looks.append(workers)
@@ -449,7 +449,7 @@ def rewound(runtime, backend, *told):
 def test_the_next_epoch_begins_when_every_worker_is_ready():
     runtime, backend, _ = begun(workers=2)
     rewound(runtime, backend, [Rewound(1)], [], [Rewound(0)])
-    assert backend.rewinds == [5]
+    assert backend.rewinds == [(5,)]
     assert [number for _, number, _ in backend.sent] == [0, 1, 2, 3]
 
 
