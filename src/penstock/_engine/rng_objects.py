@@ -268,17 +268,9 @@ def _is_ahead_by_steps(told: Any, after: Any) -> bool:
     return False
 
 
-def reseed(found: list[tuple[str, Any]], states: list[bytes], base_seed: int, worker: int) -> frozenset[str]:
-    """Give each generator a sequence of its own in this worker and epoch; the paths of those that got one.
-
-    `states` are fingerprints of the states that they were born with: one that the user's `worker_init_fn` has
-    seeded keeps what it was given.
-    """
-    done = set()
-    for position, (path, rng) in enumerate(found):
-        if fingerprint(state(rng)) != states[position]:
-            continue
-        done.add(path)
+def reseed(found: list[tuple[str, Any]], base_seed: int, worker: int) -> list[bytes]:
+    """Give each generator a sequence of its own in this worker and epoch; return their new states."""
+    for position, (_, rng) in enumerate(found):
         seed = np.random.SeedSequence([base_seed & (2**64 - 1), worker, position])
         number = int(seed.generate_state(1, np.uint64)[0])
         if isinstance(rng, torch.Generator):
@@ -289,4 +281,14 @@ def reseed(found: list[tuple[str, Any]], states: list[bytes], base_seed: int, wo
             rng.seed(seed.generate_state(4))
         else:
             rng.bit_generator.state = type(rng.bit_generator)(seed).state
-    return frozenset(done)
+    return [fingerprint(state(rng)) for _, rng in found]
+
+
+def untouched(dataset: Any, found: list[tuple[str, Any]], states: list[bytes]) -> frozenset[str]:
+    """The paths of generators that are still in the dataset, and in these states."""
+    there = {path: id(rng) for path, rng in find(dataset)}
+    return frozenset(
+        path
+        for (path, rng), given in zip(found, states, strict=True)
+        if there.get(path) == id(rng) and fingerprint(state(rng)) == given
+    )

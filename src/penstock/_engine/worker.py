@@ -118,14 +118,14 @@ class Worker:
         self._begin_epoch()
 
     def _initialise(self) -> None:
-        """Call the user's `worker_init_fn`; with cure=True, seed the generators that it has not seeded."""
+        """Call the user's `worker_init_fn`, which may seed generators again that cure=True has seeded."""
         is_cured = self._job.is_watched and self._job.cure and self._job.kind == _DatasetKind.Map
         found = rng_objects.find(self._dataset) if is_cured else []
-        states = [rng_objects.fingerprint(rng_objects.state(rng)) for _, rng in found]
+        states = rng_objects.reseed(found, self._job.base_seed, self._id)
         if self._job.init_fn is not None:
             self._job.init_fn(self._id)
         if found:
-            self._reseeded = rng_objects.reseed(found, states, self._job.base_seed, self._id)
+            self._reseeded = rng_objects.untouched(self._dataset, found, states)
 
     def _rewind(self, message: Rewind) -> None:
         self._go_on(is_sharded=None)

@@ -117,7 +117,7 @@ def test_a_generator_that_jumps_is_not_used(make):
     rng = make(0)
     watch = RngWatch([("rng", rng)])
     for seed in range(3):
-        rng_objects.reseed([("rng", rng)], [fingerprint(state(rng))], seed, 0)
+        rng_objects.reseed([("rng", rng)], seed, 0)
         draw(rng)
         watch.see()
     assert [sign.is_used for sign in watch.signs()] == [False]
@@ -126,21 +126,20 @@ def test_a_generator_that_jumps_is_not_used(make):
 def test_generators_are_seeded_by_epoch_worker_and_place(make):
     def seeded(base_seed, worker):
         rngs = [("a", make(0)), ("b", make(0))]
-        paths = rng_objects.reseed(rngs, [fingerprint(state(rng)) for _, rng in rngs], base_seed, worker)
-        assert paths == {"a", "b"}
-        return [fingerprint(state(rng)) for _, rng in rngs]
+        return rng_objects.reseed(rngs, base_seed, worker)
 
     assert seeded(1, 0) == seeded(1, 0)
     assert len({*seeded(1, 0), *seeded(1, 1), *seeded(2, 0), *seeded(-3, 0)}) == 8
 
 
-def test_a_generator_that_has_moved_since_its_birth_is_left_alone(make):
-    rng = make(0)
-    born = fingerprint(state(rng))
-    draw(rng)
-    now = fingerprint(state(rng))
-    assert rng_objects.reseed([("rng", rng)], [born], 1, 0) == frozenset()
-    assert fingerprint(state(rng)) == now
+def test_a_generator_that_was_seeded_or_replaced_since_is_not_untouched(make):
+    dataset = Holder(same=make(0), seeded=make(0), replaced=make(0))
+    found = find(dataset)
+    states = rng_objects.reseed(found, 1, 0)
+    assert rng_objects.untouched(dataset, found, states) == {path for path, _ in found}
+    draw(dataset.seeded)
+    dataset.replaced = make(0)
+    assert rng_objects.untouched(dataset, found, states) == {"dataset.same"}
 
 
 # ---- judging ------------------------------------------------------------------------------------
