@@ -113,11 +113,9 @@ class SharedOrder(IterableDataset):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 40])
 def test_an_undivided_stream_is_told_once_and_left_as_it_is(method, batch_size):
-    def make(cls=DataLoader):
-        return cls(Undivided(), batch_size=batch_size, num_workers=2, multiprocessing_context=method)
-
-    found, heard = told(make, epochs=2)
-    assert found[0] == [_plain(batch) for batch in make(TorchLoader)]
+    options = {"batch_size": batch_size, "num_workers": 2}
+    found, heard = told(lambda: DataLoader(Undivided(), multiprocessing_context=method, **options), epochs=2)
+    assert found[0] == [_plain(batch) for batch in TorchLoader(Undivided(), **options)]
     assert found[0] == found[1]
     assert heard == [
         "[PS301] every worker yields the same samples: the first 16 of all 2 workers are equal, so an epoch "
