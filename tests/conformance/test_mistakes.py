@@ -458,7 +458,7 @@ class Facts(Dataset):
         self.epoch = 0
         self.transform = Transform()
         self.shared = torch.zeros(1, dtype=torch.int64).share_memory_()
-        self.value = multiprocessing.Value("i", 0)
+        self.value = multiprocessing.Value("i", 0, lock=False)  # a lock would bind it to a start method
         self.cache = {}
         self.names = []
         self._length = None
