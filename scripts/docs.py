@@ -22,6 +22,7 @@ ERRORS_PAGE = Path("docs/reference/errors.md")
 
 FAMILIES = {
     "PS0": "Options refused at once",
+    "PS3": "Mistakes in the dataset (warnings)",
     "PS5": "Samples, batches and pickling",
     "PS6": "Workers",
     "PS7": "Shared memory",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import pickle
 import threading
 import warnings
 import weakref
@@ -33,14 +34,17 @@ from torch.utils.data.graph_settings import apply_sharding
 from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
-from penstock._base.words import Backend, Birth
-from penstock._engine import seeding
+from penstock._base.words import Backend, Birth, OnIterableCrash
+from penstock._engine import seeding, stale
 from penstock._engine.backends import birth, choice
 from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
 from penstock._engine.backends.process import ProcessBackend
 from penstock._engine.backends.thread import ThreadBackend
 from penstock._engine.job import Job
+from penstock._engine.mistakes import Memory, Mistakes
+from penstock._engine.resume import Journal
 from penstock._engine.runtime import Recovery, Runtime, foreign_process
+from penstock.errors import MistakeWarning
 
 _T_co = TypeVar("_T_co", covariant=True)
 _StockLoader = torch_dataloader.DataLoader  # bound now: `install` may put our class in its place
@@ -62,6 +66,11 @@ class DataLoader(_StockLoader[_T_co]):
         seed: makes a run reproducible. Before each sample all random generators, those kept in the
             dataset too, are seeded from (seed, epoch, index), so that the batches are the same, bit for
             bit, with any number of workers. `epoch` tells which epoch comes next.
+        cure: mend mistakes of the dataset that are certain, instead of only warning of them: divide an
+            iterable dataset whose workers all yield the same samples, seed random generators kept in a
+            map-style dataset, send changed attributes to persistent workers.
+        on_iterable_crash: what follows the death of a worker of an iterable dataset without `state_dict`:
+            "raise" (default), or "replay" to make its stream again and drop what had been delivered.
 
     """
 
@@ -90,6 +99,8 @@ class DataLoader(_StockLoader[_T_co]):
         pack_lists: bool = False,
         max_restarts: int = 16,
         seed: int | None = None,
+        cure: bool = False,
+        on_iterable_crash: OnIterableCrash = "raise",
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
@@ -98,6 +109,7 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_own(backend, arena_bytes, pack_lists)
         settings.check_restarts(max_restarts)
         settings.check_seed(seed, backend)
+        settings.check_mistakes(cure, on_iterable_crash)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -116,6 +128,8 @@ class DataLoader(_StockLoader[_T_co]):
         self.seed = seed
         self._sample_seed = None if seed is None else operator.index(seed)
         self._is_own_shuffle = bool(shuffle) and generator is None
+        self.cure = cure
+        self.on_iterable_crash = on_iterable_crash
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -217,6 +231,7 @@ class Warm:
         self.arena: Arena | None = None
         self.packed: dict[int, Any] = {}
         self.batch_s: float | None = None
+        self.mistakes = Memory()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Warm, ()
@@ -267,6 +282,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._warm = Warm.of(loader)
         if loader.pack_lists:
             self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
+        self._cure, self._is_watched = loader.cure, False
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
         is_here = self._num_workers == 0 or not choice.has_processes()
@@ -278,6 +294,10 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         )
         self._arena_bytes = loader.arena_bytes
         self._arena: Arena | None = None
+        is_pipe = isinstance(self._dataset, (IterDataPipe, MapDataPipe))  # torch divides and seeds these
+        self._is_watched = self.choice.backend == "process" and not is_pipe
+        is_kept = self._is_watched and self._persistent_workers
+        self._attributes = stale.snapshot(self._dataset) if is_kept else None
         self._runtime = Runtime(
             self._start(self.choice.backend, self.choice.birth),
             workers=max(1, self._num_workers),
@@ -286,6 +306,15 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             recovery=self._recovery(loader.max_restarts),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
+        is_iterable = self._dataset_kind == _DatasetKind.Iterable
+        self._mistakes = self._runtime.mistakes = Mistakes(
+            self._num_workers,
+            self._warm.mistakes,
+            is_iterable=is_iterable,
+            cure=loader.cure,
+            is_persistent=self._persistent_workers,
+        )
+        self._runtime.journal = Journal(self._num_workers, loader.on_iterable_crash) if is_iterable else None
         self._reset(loader, first_iter=True)
 
     def _trial(self, loader: DataLoader[Any]) -> float | None:
@@ -317,6 +346,8 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             packed=self._warm.packed,
             seed=self._seed,
             epoch=self._epoch,
+            is_watched=self._is_watched,
+            cure=self._cure,
         )
 
     def _start(self, backend: Backend, how: Birth) -> Any:
@@ -339,9 +370,10 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
     def _recovery(self, max_restarts: int) -> Recovery:
         """What may be done when workers are lost."""
         birth = self.choice.birth
-        # Where an iterable dataset was is known to the lost workers alone.
-        if self.choice.backend != "process" or self._dataset_kind == _DatasetKind.Iterable:
+        if self.choice.backend != "process":
             return Recovery()
+        if self._dataset_kind == _DatasetKind.Iterable:  # one by one, where `resume` can tell where to go on
+            return Recovery(max_restarts=max_restarts)
         begin = self._begin()
         # A forked zygote may be poisoned: fork at a better moment, then from a clean process.
         ways: tuple[Birth, ...] = ("forked", "clean") if birth == "forked" else ()
@@ -366,8 +398,47 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._refuse_in_fork()
         self._epoch = loader._epoch
         self._runtime.begin(
-            self._sampler_iter, is_first=first_iter, shared_seed=self._shared_seed, epoch=self._epoch
+            self._sampler_iter,
+            is_first=first_iter,
+            shared_seed=self._shared_seed,
+            epoch=self._epoch,
+            attributes=() if first_iter or self._attributes is None else self._refresh(self._attributes),
         )
+        self._warn(4)
+
+    def _refresh(self, before: dict[stale.Path, Any]) -> tuple[stale.Parcel, ...]:
+        """Look for attributes that persistent workers do not see; with cure=True, what to send them."""
+        now = stale.snapshot(self._dataset)
+        changes = stale.changes(self._dataset, before, now)
+        if not self._cure:
+            for change in changes:
+                self._mistakes.say("PS303", stale.warning(change))
+            return ()
+        parcels = []
+        for change in changes:
+            try:
+                parcels.append(stale.pack(change, self._dumps))
+            except Exception as error:  # noqa: BLE001 - whatever pickling user objects raises
+                self._mistakes.say(
+                    "PS303 not sent", stale.not_sent(change, f"{type(error).__name__}: {error}")
+                )
+        self._attributes = now
+        if parcels:
+            self._mistakes.say("PS303", stale.cured(changes[0]))
+        return tuple(parcels)
+
+    def _dumps(self, value: Any) -> bytes:
+        if self.choice.birth == "forked":
+            return pickle.dumps(value, 5)
+        import cloudpickle
+
+        data: bytes = cloudpickle.dumps(value, 5)  # a clean worker has the classes of `__main__` by value
+        return data
+
+    def _warn(self, level: int) -> None:
+        """Say what was found, between two batches: a warning that is made an error loses none."""
+        while self._mistakes.findings:
+            warnings.warn(self._mistakes.findings.popleft(), MistakeWarning, stacklevel=level + 1)
 
     def __next__(self) -> Any:
         # torch marks every batch for its profiler, which costs as much as handing over a small one.
@@ -379,9 +450,12 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
 
     def _next_data(self) -> Any:
         self._refuse_in_fork()
+        if self._mistakes.findings:
+            self._warn(4 if self._dataset_kind == _DatasetKind.Iterable else 3)
         try:
             data = self._runtime.next_batch(self._timeout)
         except StopIteration:
+            self._warn(4 if self._dataset_kind == _DatasetKind.Iterable else 3)
             if not self._persistent_workers:
                 self._shutdown_workers()
             raise

@@ -7,6 +7,7 @@ PenstockError
 │   └── ShippingError         a dataset that cannot go to a fresh process (also a TypeError)
 ├── WorkerLostError    PS6xx  a worker died, hung or timed out (a RuntimeError)
 └── ArenaError         PS7xx  shared memory is missing, full or too small (a RuntimeError)
+MistakeWarning         PS3xx  a mistake in the dataset that is certain (a UserWarning)
 
 An exception of the user's own code keeps its own type; it only gains the worker's traceback and the
 sample's index. `CODES` holds one page per code, which `penstock explain CODE` prints.
@@ -18,6 +19,7 @@ __all__ = [
     "CODES",
     "ArenaError",
     "DataError",
+    "MistakeWarning",
     "PenstockError",
     "SettingsError",
     "SettingsTypeError",
@@ -77,6 +79,10 @@ class ArenaError(PenstockError, RuntimeError):
     """Shared memory for batches could not be had."""
 
 
+class MistakeWarning(UserWarning):
+    """A mistake in the dataset that is certain: workers told of it. Given once for each loader and code."""
+
+
 def _rebuild(cls: type[PenstockError], code: str, what: str, why: str, fix: str) -> PenstockError:
     return cls(code, what, why=why, fix=fix)
 
@@ -115,6 +121,29 @@ CODES: dict[str, tuple[str, str]] = {
         "The process was forked while a loader was being iterated, and the child asked the inherited "
         "iterator for a batch. Workers and batches stay with the parent. Call `iter(loader)` in the "
         "child.",
+    ),
+    "PS301": (
+        "every worker yields the same samples",
+        "Each worker iterates over its own copy of an iterable dataset. Unless `__iter__` asks "
+        "`torch.utils.data.get_worker_info()` for its share, every sample comes once from each worker. The "
+        "first samples of all workers were compared, and are equal. Yield this worker's share: "
+        "`itertools.islice(stream, info.id, None, info.num_workers)`; or pass `cure=True`, which does so for "
+        "you.",
+    ),
+    "PS302": (
+        "workers repeat each other's random numbers",
+        "A random generator in an attribute of the dataset is copied into every worker with one state, so "
+        "that workers draw the same numbers, and fresh workers draw them again in the next epoch. torch "
+        "seeds only the global generators of a worker. Seed this one in `worker_init_fn` from "
+        "`get_worker_info().seed`, or per sample from the index; for a map-style dataset `cure=True` does "
+        "the first.",
+    ),
+    "PS303": (
+        "persistent workers do not see a changed attribute",
+        "Persistent workers were given the dataset when they were started. What the program sets in its own "
+        "copy later, such as `dataset.epoch = 3`, does not reach them. Keep the value in shared memory "
+        "(`multiprocessing.Value`, a tensor after `share_memory_()`), or leave `persistent_workers` out; or "
+        "pass `cure=True`, which sends changed values at the beginning of each epoch.",
     ),
     "PS501": (
         "a batch cannot be handed over",
@@ -177,6 +206,14 @@ CODES: dict[str, tuple[str, str]] = {
         "that raises, such as that of an alarm. The iterator might repeat or skip a batch, so it refuses to "
         "go on. An exception that comes while `next` merely waits does no harm. "
         "Call `iter(loader)` again. To limit the wait for a batch, pass `timeout`.",
+    ),
+    "PS607": (
+        "the place in an iterable dataset is lost",
+        "A worker died, and its iterable dataset had already delivered samples of this epoch. Where it was "
+        "in its stream only the worker knew, so that going on could lose samples or repeat them. Give the "
+        "dataset `state_dict()` and `load_state_dict(state)`: the state then comes home with every batch (up "
+        "to 64 KiB), and a fresh worker goes on from it. If the stream of a worker is the same each time it "
+        "is started, `on_iterable_crash='replay'` makes it again and drops what had been delivered.",
     ),
     "PS701": (
         "no room for a batch",

@@ -49,6 +49,8 @@ def many_cpus(monkeypatch):
         {"pack_lists": 1},
         {"seed": -1},
         {"seed": 1, "backend": "thread"},
+        {"cure": "yes"},
+        {"on_iterable_crash": "skip"},
     ],
     ids=str,
 )
@@ -61,9 +63,14 @@ def test_our_own_options_are_attributes():
     loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True)
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
     assert (loader.seed, DataLoader(Rows(), seed=3).seed) == (None, 3)
+    loader = DataLoader(Rows(), cure=True, on_iterable_crash="replay")
+    assert (loader.cure, loader.on_iterable_crash) == (True, "replay")
 
 
-@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists", "seed"])
+OWN = ["backend", "arena_bytes", "pack_lists", "max_restarts", "seed", "cure", "on_iterable_crash"]
+
+
+@pytest.mark.parametrize("name", OWN)
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
 

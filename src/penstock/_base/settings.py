@@ -14,11 +14,12 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from penstock._base.words import Backend
+from penstock._base.words import Backend, OnIterableCrash
 from penstock.errors import SettingsError, SettingsTypeError
 
 BACKENDS: tuple[str, ...] = get_args(Backend)
 SEEDS = 1 << 64
+ON_ITERABLE_CRASH: tuple[str, ...] = get_args(OnIterableCrash)
 
 
 def check_counts(num_workers: Any, prefetch_factor: Any, batch_size: Any) -> None:
@@ -146,6 +147,18 @@ def check_context(context: Any) -> None:
             why=f"it is of type {type(context).__name__}",
             fix=f"pass one of {', '.join(map(repr, methods))}",
         )
+
+
+def check_mistakes(cure: Any, on_iterable_crash: Any) -> None:
+    """Refuse values of the options about mistakes in datasets and streams that were lost."""
+    if not isinstance(cure, bool):
+        raise _wrong_type("cure", cure, "True or False", "cure=False")
+    if on_iterable_crash not in ON_ITERABLE_CRASH:
+        nearest = _nearest(on_iterable_crash, ON_ITERABLE_CRASH)
+        raise _out_of_range(
+            f"on_iterable_crash option should be one of {', '.join(map(repr, ON_ITERABLE_CRASH))}",
+            f"on_iterable_crash={on_iterable_crash!r}", f"on_iterable_crash={nearest!r}",
+        )  # fmt: skip
 
 
 def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:

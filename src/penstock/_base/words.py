@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Backend = Literal["process", "thread", "inline", "auto"]
 Birth = Literal["forked", "clean"]
+OnIterableCrash = Literal["raise", "replay"]
 
 
 @dataclass(frozen=True, slots=True)

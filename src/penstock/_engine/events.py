@@ -12,6 +12,7 @@ class Answered(NamedTuple):
     number: int
     attempt: int
     payload: Any
+    state: bytes | None = None  # where this left an iterable dataset, if it can tell
 
 
 class Exhausted(NamedTuple):
@@ -35,4 +36,11 @@ class Rewound(NamedTuple):
     worker: int
 
 
-Event = Answered | Exhausted | WorkerLost | Rewound
+class Noticed(NamedTuple):
+    """A worker tells what it saw in its first samples of the epoch; `signs` are the fields of the message."""
+
+    worker: int
+    signs: Any
+
+
+Event = Answered | Exhausted | WorkerLost | Rewound | Noticed

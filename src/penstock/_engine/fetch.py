@@ -5,6 +5,8 @@ Does what torch's fetchers do, and also remembers where it is, so that a failure
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
 
 from torch.utils.data import default_collate
@@ -13,6 +15,7 @@ from torch.utils.data.dataloader import _DatasetKind
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder, first_of
+from penstock._engine.watch import Watch, WatchedItems, WatchedStream
 
 
 class Fetcher:
@@ -33,7 +36,8 @@ class Fetcher:
         self._indices: Any = None
         self._is_collating = False
         self._has_ended = False
-        self._iterator = iter(dataset) if job.kind == _DatasetKind.Iterable else None
+        self._ahead: list[Any] = []
+        self._iterator: Any = iter(dataset) if job.kind == _DatasetKind.Iterable else None
 
     def fetch(self, indices: Any) -> Any:
         """The batch for these indices. StopIteration: the iterable dataset has ended."""
@@ -43,6 +47,43 @@ class Fetcher:
         if self._seeder is not None:
             self._seeder.seed_collate(first_of(indices) if self._job.auto_collation else indices)
         return self._job.collate_fn(samples)
+
+    def watch(self, watch: Watch) -> None:
+        """Let the first samples be seen, as they are made."""
+        if self._iterator is not None:
+            self._iterator = WatchedStream(self._iterator, watch)
+        else:
+            self._dataset = WatchedItems(self._dataset, watch)
+
+    def unwatch(self) -> None:
+        """Take what watched out of the way."""
+        if isinstance(self._iterator, WatchedStream):
+            self._iterator = self._iterator.stream
+        if isinstance(self._dataset, WatchedItems):
+            self._dataset = self._dataset.dataset
+
+    def look_ahead(self, watch: Watch) -> None:
+        """Make the first samples now, to be seen; they are given out later."""
+        assert self._iterator is not None
+        self._iterator = watch.look_ahead(self._iterator)
+        self._ahead = watch.ahead
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the dataset has made samples that were not given out yet."""
+        return bool(self._ahead)
+
+    def shard(self, first: int, step: int) -> None:
+        """From here on, give out only the sample `first` of the stream and then each `step`-th."""
+        assert self._iterator is not None
+        self._iterator = itertools.islice(self._iterator, first, None, step)
+
+    def skip(self, indices: Any) -> None:
+        """Draw the samples of a batch and drop them, whatever becomes of them."""
+        with contextlib.suppress(Exception):
+            self._samples = []
+            self._from_iterator(indices)
+        self._samples = []
 
     def forget(self) -> None:
         """Drop the samples of the last batch."""

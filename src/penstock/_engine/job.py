@@ -26,3 +26,5 @@ class Job:
     packed: dict[int, Any] = field(default_factory=dict)  # large lists, packed, by identity
     seed: int | None = None  # of the option `seed`; see `seeding`
     epoch: int = 0  # counts for `seed` alone; later ones come with Rewind
+    is_watched: bool = False  # tell the consumer of the first samples (see `watch`)
+    cure: bool = False

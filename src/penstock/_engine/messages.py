@@ -32,6 +32,13 @@ class Rewind(NamedTuple):
 
     shared_seed: int | None
     epoch: int = 0  # for the option `seed`
+    attributes: tuple[Any, ...] = ()  # stale.Parcel: new values of the dataset's attributes
+
+
+class Verdict(NamedTuple):
+    """Go on with the stream whose first samples you have told of: divided among the workers, or as it is."""
+
+    is_sharded: bool
 
 
 # ---- worker to consumer -------------------------------------------------------------------------
@@ -47,6 +54,7 @@ class Filled(NamedTuple):
     nbytes: int  # reserved now
     is_kept: bool  # user code in the worker still holds a piece: never write this slab again
     place: Any  # codec.Place, as its fields
+    state: bytes | None = None  # where this left an iterable dataset, if it can tell
 
 
 class Failed(NamedTuple):
@@ -77,6 +85,14 @@ class Rewound(NamedTuple):
     worker: int
 
 
+class Signs(NamedTuple):
+    """What the worker saw in its first samples of the epoch. Comes before the answer with the last one."""
+
+    worker: int
+    prefix: tuple[bytes, ...]  # digests of the samples of an iterable dataset
+    rngs: tuple[Any, ...]  # rng_objects.RngSign, as their fields
+
+
 # ---- consumer to zygote -------------------------------------------------------------------------
 
 
@@ -87,6 +103,8 @@ class Spawn(NamedTuple):
     life: int = 0  # how many of its predecessors are gone
     shared_seed: int | None = None  # of the epoch that a successor begins with
     epoch: int = 0
+    resume: Any = None  # resume.Resume, as its fields: it takes up the stream of a lost one
+    attributes: tuple[Any, ...] = ()  # all that `Rewind` has brought to the others
 
 
 class Kill(NamedTuple):
@@ -139,6 +157,6 @@ class Loaded(NamedTuple):
 
 KINDS: tuple[type[Any], ...] = (
     Assign, Rewind, Filled, Failed, Exhausted, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
-    Lost, Loaded,
+    Lost, Loaded, Signs, Verdict,
 )  # fmt: skip
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

@@ -15,8 +15,8 @@ Guarantees:
      is done without it under the error policy, or is answered by an error that names it.
   4. If the zygote is gone too, all workers are: another zygote is born, and all that was out is done again.
 
-Nothing of this can be done for an iterable dataset: where it was is known to the lost worker alone. Then, and
-when there is to be no successor, the error comes when the lost ticket's turn comes, not before.
+An iterable dataset knows by itself where it was: a worker gets a successor only if `resume` can tell where to
+go on. When there is none, the error comes when the lost ticket's turn comes, not before.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from penstock._engine import events, shutdown
+from penstock._engine import events, mistakes, shutdown
+from penstock._engine.messages import Spawn
 from penstock._engine.restart import Restarts
+from penstock._engine.resume import Journal, Resume
 from penstock._engine.scheduler import Scheduler
 from penstock._engine.suspect import Suspects
 from penstock.errors import PenstockError, SettingsError, WorkerLostError
@@ -58,8 +60,11 @@ class Backend(Protocol):
     def discard(self, payload: Any) -> None:
         """Drop an answer that nobody will see."""
 
-    def rewind(self, shared_seed: int | None, epoch: int) -> None:
-        """Begin the next epoch in every worker."""
+    def rewind(self, shared_seed: int | None, epoch: int, attributes: tuple[Any, ...]) -> None:
+        """Begin the next epoch in every worker, with these new values of the dataset's attributes."""
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Tell a worker how to go on with the stream that it has told of."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """One of these workers that provably waits for what can never come, or None."""
@@ -70,7 +75,7 @@ class Backend(Protocol):
     def is_gone(self) -> bool:
         """Whether no worker can be started here any more."""
 
-    def respawn(self, worker: int, life: int, shared_seed: int | None, epoch: int) -> None:
+    def respawn(self, order: Spawn) -> None:
         """Start a successor of a worker that is gone."""
 
     def condemn(self, number: int, position: int) -> None:
@@ -105,6 +110,7 @@ class Runtime:
         self._suspects = Suspects()
         self._absent: dict[int, float] = {}  # workers that are gone, and when their successors start
         self._lives = [0] * workers
+        self._hopeless: dict[int, WorkerLostError] = {}  # why a worker has no successor
         self._epoch: tuple[int | None, int] = (None, 0)  # what a successor must know of it
         self._workers = workers
         self._depth = depth
@@ -117,16 +123,29 @@ class Runtime:
         self.is_closed = False
         self.is_torn = False
         self._user = threading.get_ident()
+        self.mistakes: mistakes.Mistakes | None = (
+            None  # the judge of what workers tell of their first samples
+        )
+        self.journal: Journal | None = None  # of an iterable dataset
+        self.attributes: tuple[
+            Any, ...
+        ] = ()  # all new values that persistent workers were sent, oldest first
 
     def begin(
-        self, sampler: Iterator[Any], *, is_first: bool, shared_seed: int | None, epoch: int = 0
+        self,
+        sampler: Iterator[Any],
+        *,
+        is_first: bool,
+        shared_seed: int | None,
+        epoch: int = 0,
+        attributes: tuple[Any, ...] = (),
     ) -> None:
-        """Start an epoch over what the sampler yields."""
+        """Start an epoch over what the sampler yields; `attributes` of the dataset have new values."""
         self.is_torn = True
         self._epoch = (shared_seed, epoch)
         try:
             if not is_first:
-                self._rewind(shared_seed, epoch)
+                self._rewind(shared_seed, epoch, attributes)
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -241,6 +260,8 @@ class Runtime:
                 self._answers[event.number] = event.payload
                 self._restarts.answered(event.worker)
                 self._suspects.answered(event.number)
+                if self.journal is not None:
+                    self.journal.answered(event.worker, event.state)
             else:
                 self._backend.discard(event.payload)
         elif isinstance(event, events.Exhausted):
@@ -248,6 +269,16 @@ class Runtime:
             self._plan()
         elif isinstance(event, events.WorkerLost):
             self._lose(event)
+        else:
+            self._notice(event)
+
+    def _notice(self, event: events.Event) -> None:
+        if isinstance(event, events.Noticed) and self.mistakes is not None:
+            self._pronounce(self.mistakes.hear(mistakes.told_by(event.signs)))
+
+    def _pronounce(self, verdicts: list[tuple[int, bool]]) -> None:
+        for worker, is_sharded in verdicts:
+            self._backend.judge(worker, is_sharded=is_sharded)
 
     # ---- deaths ---------------------------------------------------------------------------------
 
@@ -255,11 +286,9 @@ class Runtime:
         worker = event.worker
         numbers = sorted(self._scheduler.tickets_of(worker))
         wait_s = self._restarts.lost(worker, is_unborn=not event.pid)
-        if wait_s is None:
-            self._gone[worker] = event  # it costs nothing until its turn comes
+        if wait_s is None or not self._can_go_on(event, numbers):
+            self._give_up(event)
             return
-        if numbers:
-            self._judge(numbers[0], event)
         if self._backend.is_gone:
             assert self._recovery.again is not None
             self._begin_again(self._recovery.again)
@@ -267,6 +296,35 @@ class Runtime:
         self._take_back(worker)
         self._absent[worker] = time.monotonic() + wait_s
         self._replace_absent()
+
+    def _can_go_on(self, event: events.WorkerLost, numbers: list[int]) -> bool:
+        """Whether a successor could do what this worker had to do."""
+        if self.journal is None:
+            if numbers:
+                self._judge(numbers[0], event)
+            return not self._backend.is_gone or self._recovery.again is not None
+        if not numbers:
+            return not self._backend.is_gone
+        try:
+            self._resume_of(event.worker)
+        except WorkerLostError as error:
+            self._hopeless[event.worker] = error
+            return False
+        verdict = self._suspects.lost(numbers[0], None, event.status)
+        return not (verdict.is_hopeless or self._backend.is_gone)
+
+    def _give_up(self, event: events.WorkerLost) -> None:
+        self._gone[event.worker] = event  # it costs nothing until its turn comes
+        if self.mistakes is not None:
+            self._pronounce(self.mistakes.lose(event.worker))
+
+    def _resume_of(self, worker: int) -> Resume | None:
+        """Where the successor takes up the stream of an iterable dataset; None for others."""
+        numbers = self._scheduler.tickets_of(worker)
+        if self.journal is None or not numbers:
+            return None
+        is_sharded = self.mistakes is not None and bool(self.mistakes.is_sharded)
+        return self.journal.plan(worker, self._indices(numbers[0]), is_sharded=is_sharded)
 
     def _judge(self, number: int, event: events.WorkerLost) -> None:
         """Ask whether a sample of the ticket that was in hand is the cause."""
@@ -297,7 +355,16 @@ class Runtime:
         for worker in due:
             del self._absent[worker]
             self._lives[worker] += 1
-            self._backend.respawn(worker, self._lives[worker], *self._epoch)
+            resume = self._resume_of(worker)
+            self._backend.respawn(
+                Spawn(
+                    worker,
+                    self._lives[worker],
+                    *self._epoch,
+                    None if resume is None else tuple(resume),
+                    self.attributes,
+                )
+            )
         if due:
             self._dispatch()
         return bool(due)
@@ -337,9 +404,13 @@ class Runtime:
         owners = {self._scheduler.owner(number) for number in awaited}
         if awaited and owners <= self._gone.keys():
             number = min(awaited)
-            raise worker_died(self._gone[self._scheduler.owner(number)], self._indices(number))
+            worker = self._scheduler.owner(number)
+            died = worker_died(self._gone[worker], self._indices(number))
+            if worker in self._hopeless:
+                raise self._hopeless[worker] from died
+            raise died
 
-    def _rewind(self, shared_seed: int | None, epoch: int) -> None:
+    def _rewind(self, shared_seed: int | None, epoch: int, attributes: tuple[Any, ...]) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
         self._drop_answers()
         self._undispatched.clear()
@@ -348,17 +419,14 @@ class Runtime:
             Scheduler(self._workers, self._depth, in_order=self._in_order),
         )
         self._suspects = Suspects()
+        self._begin_memories()
+        self.attributes += attributes
         backend = self._backend
-        backend.rewind(shared_seed, epoch)
+        backend.rewind(shared_seed, epoch, attributes)
         missing = set(range(self._workers)) - self._absent.keys()  # a successor begins with the new epoch
         while missing and not self._gone and self._backend is backend:
             for event in backend.wait(self._shortened(LOOK_S)):
-                if isinstance(event, events.Answered):
-                    backend.discard(event.payload)
-                elif self._backend is backend:
-                    missing.discard(event.worker)
-                    if isinstance(event, events.WorkerLost):
-                        self._lose(event)
+                self._hear_rewinding(event, missing, backend)
         for lost in self._gone.values():
             numbers = old.tickets_of(lost.worker)
             raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
@@ -376,6 +444,24 @@ class Runtime:
     def _discard(self, payload: Any) -> None:
         if not isinstance(payload, PenstockError):
             self._backend.discard(payload)
+
+    def _hear_rewinding(self, event: events.Event, missing: set[int], backend: Backend) -> None:
+        if isinstance(event, events.Answered):
+            backend.discard(event.payload)
+        elif self._backend is not backend:
+            return  # it speaks of workers that were replaced
+        elif isinstance(event, events.Noticed):
+            if event.worker not in missing:  # else it speaks of the epoch before
+                self._notice(event)
+        else:
+            missing.discard(event.worker)
+            if isinstance(event, events.WorkerLost):
+                self._lose(event)
+
+    def _begin_memories(self) -> None:
+        for memory in (self.journal, self.mistakes):
+            if memory is not None:
+                memory.begin()
 
     # ---- words ----------------------------------------------------------------------------------
 

@@ -32,14 +32,16 @@ from penstock._arena import codec
 from penstock._arena.segment import Segment
 from penstock._arena.slab import SlabWriter
 from penstock._base import libc
-from penstock._engine import failure
+from penstock._engine import failure, resume, rng_objects, stale
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.collate import collate_into
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
-from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
+from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Signs, Verdict
+from penstock._engine.resume import Resume
 from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder
+from penstock._engine.watch import Watch
 from penstock.errors import DataError, PenstockError
 
 # A successor draws other random numbers than its predecessor did. Seeds of workers lie closer together than
@@ -47,16 +49,18 @@ from penstock.errors import DataError, PenstockError
 LIFE_STEP = 1 << 40
 
 
-def work(job: Job, worker: int, channel: Channel, life: int = 0) -> None:
-    """Answer tickets until told to stop or until the consumer is gone."""
+def work(job: Job, worker: int, channel: Channel, life: int = 0, resume: Resume | None = None) -> None:
+    """Answer tickets until told to stop or until the consumer is gone; `resume` a lost worker's stream."""
     libc.name_process("pt_data_worker")  # what torch calls its own: tools look for it
-    Worker(job, worker, channel, life).serve()
+    Worker(job, worker, channel, life, resume).serve()
 
 
 class Worker:
     """One worker's state: its dataset, its random numbers, its slabs."""
 
-    def __init__(self, job: Job, worker: int, channel: Channel, life: int = 0) -> None:
+    def __init__(
+        self, job: Job, worker: int, channel: Channel, life: int = 0, resume: Resume | None = None
+    ) -> None:
         """`life` counts the predecessors of this worker that are gone."""
         self._job = job
         self._id = worker
@@ -71,6 +75,15 @@ class Worker:
         self._seeder: SampleSeeder | None = None
         self._start_failure: failure.Failure | None = None
         self._has_ended = False
+        self._resume = resume
+        self._has_state = False
+        self._watch: Watch | None = None
+        self._reseeded: frozenset[str] = frozenset()  # paths of generators
+        # With cure=True an iterable dataset is looked at before it is delivered.
+        self._is_judged = (
+            job.cure and job.kind == _DatasetKind.Iterable and job.workers > 1 and job.is_watched
+        )
+        self._waiting: list[tuple[Assign, list[int]]] | None = None  # tickets, until there is a verdict
 
     def serve(self) -> None:
         """The worker's life."""
@@ -85,6 +98,10 @@ class Worker:
     def _obey(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Rewind):
             self._rewind(message)
+        elif isinstance(message, Verdict):
+            self._go_on(is_sharded=message.is_sharded)
+        elif self._waiting is not None:
+            self._waiting.append((message, fds))
         else:
             assert isinstance(message, Assign), message
             self._answer(message, fds)
@@ -102,21 +119,93 @@ class Worker:
         )
         collate_into(self._writer, self._rows)
         try:
-            if self._job.init_fn is not None:
-                self._job.init_fn(self._id)
+            self._initialise()
+            if self._resume is not None:
+                resume.load(self._dataset, self._resume)
             self._begin_epoch(self._job.epoch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
             self._start_failure = self._describe(error)
+        self._begin_samples()
+
+    def _initialise(self) -> None:
+        """Call the user's `worker_init_fn`, which may seed generators again that cure=True has seeded."""
+        is_cured = self._job.is_watched and self._job.cure and self._job.kind == _DatasetKind.Map
+        found = rng_objects.find(self._dataset) if is_cured else []
+        states = rng_objects.reseed(found, self._job.base_seed, self._id)
+        if self._job.init_fn is not None:
+            self._job.init_fn(self._id)
+        if found:
+            self._reseeded = rng_objects.untouched(self._dataset, found, states)
 
     def _rewind(self, message: Rewind) -> None:
+        self._go_on(is_sharded=None)
         self._has_ended = False
         self._channel.send(Rewound(self._id))
         self._seed_pipes(message.shared_seed)
         self._fetcher = None
         try:
+            stale.apply(self._dataset, message.attributes)
             self._begin_epoch(message.epoch)
         except Exception as error:  # noqa: BLE001 - as in _start
             self._start_failure = self._describe(error)
+        self._begin_samples()
+
+    # ---- the first samples of an epoch ----------------------------------------------------------
+
+    def _begin_samples(self) -> None:
+        self._watch = None
+        is_iterable = self._job.kind == _DatasetKind.Iterable
+        self._has_state = self._job.is_watched and is_iterable and resume.has_state(self._dataset)
+        if self._resume is not None:
+            self._take_up(self._resume)
+            self._resume = None
+        elif self._job.is_watched:
+            found = rng_objects.find(self._dataset)
+            rngs = rng_objects.RngWatch(found, self._reseeded) if found else None
+            if is_iterable or rngs is not None:
+                self._watch = Watch(rngs, is_iterable=is_iterable)
+                self._begin_watch()
+
+    def _begin_watch(self) -> None:
+        watch, fetcher = self._watch, self._fetcher
+        assert watch is not None
+        if not self._is_judged:
+            if fetcher is not None:
+                fetcher.watch(watch)
+            return
+        if fetcher is not None:
+            fetcher.look_ahead(watch)
+        self._waiting = []
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell what was seen of the first samples; there is nothing more to see in this epoch."""
+        assert self._watch is not None
+        prefix, rngs = self._watch.signs()
+        self._channel.send(Signs(self._id, prefix, tuple(map(tuple, rngs))))
+        self._watch = None
+        if self._fetcher is not None:
+            self._fetcher.unwatch()
+
+    def _go_on(self, *, is_sharded: bool | None) -> None:
+        """Answer the tickets that waited for a verdict; None: the epoch is over before there was one."""
+        waiting, self._waiting = self._waiting, None
+        if is_sharded and self._fetcher is not None:
+            self._fetcher.shard(self._id, self._job.workers)
+        self._has_ended |= is_sharded is None
+        for ticket, fds in waiting or ():
+            self._answer(ticket, fds)
+
+    def _take_up(self, at: Resume) -> None:
+        """Go on where a lost worker was."""
+        fetcher, workers = self._fetcher, self._job.workers
+        if fetcher is None:
+            return
+        if at.is_sharded:
+            # A state was taken behind this worker's last sample: the others' next ones come first.
+            fetcher.shard(self._id if at.state is None else workers - 1, workers)
+        for _ in range(at.tickets):
+            fetcher.skip(at.indices)
 
     def _begin_epoch(self, epoch: int) -> None:
         if self._job.seed is not None:
@@ -153,6 +242,8 @@ class Worker:
             told = self._describe(error, note)
             traceback.clear_frames(error.__traceback__)  # they hold samples, and with them the slab
             answer = self._fail(ticket, told)
+        if self._watch is not None and self._watch.is_done:
+            self._tell()
         self._channel.send(answer)
 
     def _fill(self, ticket: Assign) -> Any:
@@ -173,7 +264,17 @@ class Worker:
         fetcher.forget()
         nbytes = self._writer.nbytes
         is_kept = self._writer.finish()
-        return Filled(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(place))
+        answer = Filled(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(place))
+        return answer._replace(state=self._state()) if self._has_state else answer
+
+    def _state(self) -> bytes | None:
+        """Where the stream is; None when it was looked ahead, or cannot tell, and then is not asked again."""
+        assert self._fetcher is not None
+        if self._fetcher.is_ahead:
+            return None
+        state = resume.state_of(self._dataset)
+        self._has_state = state is not None
+        return state
 
     def _encode(self, batch: Any, ticket: Assign) -> codec.Place:
         try:

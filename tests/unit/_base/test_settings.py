@@ -384,3 +384,22 @@ def test_a_negative_epoch_is_refused():
 @pytest.mark.parametrize("backend", settings.BACKENDS)
 def test_every_backend_is_taken(backend):
     settings.check_own(backend, 1, True)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(1, "int"), ("yes", "str"), (None, "NoneType")])
+def test_cure_is_true_or_false(value, kind):
+    assert refusal(SettingsTypeError, settings.check_mistakes, value, "raise") == (
+        "[PS001] cure option should be True or False\n"
+        f"  why:  got cure={value!r}, of type {kind}\n"
+        "  fix:  pass cure=False\n"
+        "  more: penstock explain PS001"
+    )
+
+
+def test_what_follows_a_crash_is_one_of_two():
+    assert refusal(SettingsError, settings.check_mistakes, True, "reply") == (
+        "[PS002] on_iterable_crash option should be one of 'raise', 'replay'\n"
+        "  why:  got on_iterable_crash='reply'\n"
+        "  fix:  the nearest allowed value is on_iterable_crash='replay'\n"
+        "  more: penstock explain PS002"
+    )

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from penstock._engine import runtime as module
-from penstock._engine.events import Answered, Exhausted, Rewound, WorkerLost
+from penstock._engine.events import Answered, Exhausted, Noticed, Rewound, WorkerLost
+from penstock._engine.mistakes import Memory, Mistakes
+from penstock._engine.resume import Journal
 from penstock._engine.runtime import Recovery, Runtime, foreign_process, worker_died
 from penstock.errors import SettingsError, WorkerLostError
 
@@ -22,6 +24,7 @@ class Script:
         self.sent, self.discarded, self.rewinds, self.waits = [], [], [], []
         self.stuck, self.looks = None, []
         self.respawned, self.condemned, self.is_gone = [], [], False
+        self.verdicts = []
         self.closed = 0
 
     def send(self, worker, number, attempt, indices):
@@ -44,15 +47,18 @@ class Script:
     def discard(self, payload):
         self.discarded.append(payload)
 
-    def rewind(self, shared_seed, epoch):
-        self.rewinds.append(shared_seed)
+    def rewind(self, shared_seed, epoch=0, attributes=()):
+        self.rewinds.append((shared_seed, *attributes))
+
+    def judge(self, worker, *, is_sharded):
+        self.verdicts.append((worker, is_sharded))
 
     def find_stuck(self, workers):
         self.looks.append(workers)
         return self.stuck
 
-    def respawn(self, worker, life, shared_seed, epoch):
-        self.respawned.append((worker, life, shared_seed, epoch))
+    def respawn(self, order):
+        self.respawned.append(order[:4])
 
     def condemn(self, number, position):
         self.condemned.append((number, position))
@@ -457,7 +463,7 @@ def rewound(runtime, backend, *told):
 def test_the_next_epoch_begins_when_every_worker_is_ready():
     runtime, backend, _ = begun(workers=2)
     rewound(runtime, backend, [Rewound(1)], [], [Rewound(0)])
-    assert backend.rewinds == [5]
+    assert backend.rewinds == [(5,)]
     assert [number for _, number, _ in backend.sent] == [0, 1, 2, 3]
 
 
@@ -491,6 +497,68 @@ def test_a_worker_that_dies_idle_between_epochs_is_an_error():
     runtime, backend, _ = begun(length=0)
     with pytest.raises(WorkerLostError, match="4121"):
         rewound(runtime, backend, [WorkerLost(0, 4121, -9)])
+
+
+# ---- what workers tell of their first samples ---------------------------------------------------
+
+
+def judged(*told):
+    """A runtime that divides streams, its backend, and the judge."""
+    runtime, backend, _ = begun(*told, workers=2)
+    runtime.mistakes = Mistakes(2, Memory(), is_iterable=True, cure=True, is_persistent=True)
+    return runtime, backend
+
+
+def noticed(worker, prefix=(b"a", b"b")):
+    return Noticed(worker, (worker, prefix, ()))
+
+
+def test_verdicts_go_to_the_workers():
+    runtime, backend = judged([noticed(1)], [noticed(0)], [answer(0, 2)])
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.verdicts == [(0, True), (1, True)]
+
+
+def test_a_lost_worker_does_not_hold_up_the_verdict():
+    runtime, backend = judged([noticed(0)], [WorkerLost(1, 4121, -9)], [answer(0, 2)])
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.verdicts == [(0, False)]
+
+
+def test_signs_of_the_epoch_before_are_not_taken_for_those_of_this_one():
+    runtime, backend = judged()
+    rewound(runtime, backend, [noticed(0), noticed(1)], [Rewound(0), noticed(0), Rewound(1)], [answer(0, 2)])
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.verdicts == []
+
+
+def test_signs_that_come_before_others_are_ready_count():
+    runtime, backend = judged()
+    rewound(runtime, backend, [Rewound(0), noticed(0)], [Rewound(1)], [noticed(1), answer(0, 2)])
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.verdicts == [(0, True), (1, True)]
+
+
+def test_without_a_judge_signs_are_nothing():
+    runtime, backend, _ = begun([noticed(0), answer(0)])
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.verdicts == []
+
+
+def test_the_journal_keeps_what_was_answered():
+    runtime, _, _ = begun([Answered(0, 0, 0, "batch 0", b"there")])
+    runtime.journal = Journal(1)
+    batches(runtime, 1)
+    assert runtime.journal.plan(0, [0]).state == b"there"
+
+
+def test_new_values_of_attributes_go_to_workers_and_are_kept_for_later_ones():
+    runtime, backend, _ = begun()
+    for value in ("a", "b"):
+        backend.told = [[Rewound(0)]]
+        runtime.begin(Counting(1), is_first=False, shared_seed=None, attributes=(value,))
+    assert backend.rewinds == [(None, "a"), (None, "b")]
+    assert runtime.attributes == ("a", "b")
 
 
 # ---- the end ------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from penstock._base import host, libc
 from penstock._engine import failure, worker
 from penstock._engine.channel import Channel, pair
 from penstock._engine.job import Job
-from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound
+from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Signs, Verdict
+from penstock._engine.resume import Resume
 from penstock._engine.rows import LARGE
 from penstock._engine.worker import Worker, seed_worker
 from penstock.errors import DataError
@@ -60,10 +61,10 @@ def this_process(monkeypatch):
 class Bench:
     """The consumer's side of one worker."""
 
-    def __init__(self, job, number=1):
+    def __init__(self, job, number=1, resume=None):
         here, there = pair()
         self.channel = Channel(here)
-        self.worker = Worker(job, number, Channel(there, is_patient=True))
+        self.worker = Worker(job, number, Channel(there, is_patient=True), resume=resume)
         self.segments = {}
 
     def assign(self, number, indices, slab=0, attempt=0, given_up=(), expected=0, nbytes=0):
@@ -96,8 +97,8 @@ def bench():
     """Workers of given jobs, put away at the end."""
     made = []
 
-    def build(**changes):
-        made.append(Bench(replace(JOB, **changes)))
+    def build(resume=None, **changes):
+        made.append(Bench(replace(JOB, **changes), resume=resume))
         return made[-1]
 
     yield build
@@ -351,3 +352,113 @@ def test_the_workers_life_ends_when_the_consumer_hangs_up(bench, monkeypatch):
 
 def test_warming_up_leaves_nothing_behind():
     worker.warm_up()
+
+
+# ---- the first samples, and the place in a stream -----------------------------------------------
+
+
+class Stream(IterableDataset):
+    """Counts, and knows where it is."""
+
+    def __init__(self, end=40):
+        self.at, self.end = 0, end
+
+    def state_dict(self):
+        return self.at
+
+    def load_state_dict(self, state):
+        self.at = state
+
+    def __iter__(self):
+        while self.at < self.end:
+            self.at += 1
+            yield self.at - 1
+
+
+STREAM = {"kind": _DatasetKind.Iterable, "is_watched": True}
+
+
+def ask(one, tickets, size=4):
+    for number in range(tickets):
+        one.assign(number, [None] * size, slab=number)
+
+
+def batches(one, messages):
+    return [one.batch(each).tolist() for each in messages if isinstance(each, Filled)]
+
+
+def test_a_worker_tells_of_its_first_samples_before_the_answer_that_ends_them(bench):
+    one = bench(dataset=Stream(), **STREAM)
+    ask(one, 5)
+    kinds = [type(each) for each in one.serve()]
+    assert kinds == [Filled, Filled, Filled, Signs, Filled, Filled]
+
+
+def test_a_worker_that_is_not_watched_tells_nothing(bench):
+    one = bench(dataset=Stream(), kind=_DatasetKind.Iterable)
+    ask(one, 5)
+    answers = one.serve()
+    assert {type(each) for each in answers} == {Filled}
+    assert {each.state for each in answers} == {None}
+
+
+@pytest.mark.parametrize(
+    ("is_sharded", "expected"),
+    [(True, [[1, 5, 9, 13], [17, 21, 25, 29]]), (False, [[0, 1, 2, 3], [4, 5, 6, 7]])],
+)
+def test_a_worker_waits_for_the_verdict(bench, is_sharded, expected):
+    one = bench(dataset=Stream(), cure=True, **STREAM)
+    ask(one, 2)
+    one.channel.send(Verdict(is_sharded))
+    signs, *answers = one.serve()
+    assert isinstance(signs, Signs)
+    assert len(signs.prefix) == 16
+    assert batches(one, answers) == expected
+
+
+def test_tickets_that_wait_for_a_verdict_are_void_after_a_rewind(bench):
+    one = bench(dataset=Stream(), cure=True, **STREAM)
+    ask(one, 2)
+    one.channel.send(Rewind(None))
+    assert [type(each) for each in one.serve()] == [Signs, Exhausted, Exhausted, Rewound, Signs]
+
+
+def test_new_values_of_attributes_come_with_a_rewind(bench):
+    import pickle
+
+    one = bench(dataset=Stream(), **STREAM)
+    one.channel.send(Rewind(None, 0, ((("at",), pickle.dumps(7)),)))
+    ask(one, 1)
+    assert batches(one, one.serve()) == [[7, 8, 9, 10]]
+
+
+def test_the_state_of_a_stream_comes_with_every_answer(bench):
+    import pickle
+
+    one = bench(dataset=Stream(10), **STREAM)
+    ask(one, 4)
+    states = [pickle.loads(each.state) for each in one.serve() if isinstance(each, Filled)]
+    assert states == [4, 8, 10]
+
+
+@pytest.mark.parametrize("cure", [False, True])
+def test_a_fresh_worker_takes_up_any_stream_where_it_was_lost(bench, cure):
+    """For each batch after which a worker may be lost: state and replay lead to the same rest."""
+    options = {"cure": cure, **STREAM}
+
+    def run(tickets, resume=None):
+        one = bench(resume, dataset=Stream(60), **options)
+        if cure and resume is None:
+            one.channel.send(Verdict(True))
+        ask(one, tickets, size=2)
+        messages = [each for each in one.serve() if isinstance(each, Filled)]
+        return batches(one, messages), [each.state for each in messages]
+
+    whole, states = run(7)
+    for lost in range(1, 7):
+        assert run(7 - lost, Resume(None, lost, [None] * 2, cure))[0] == whole[lost:]
+        if states[lost - 1] is not None:
+            assert run(7 - lost, Resume(states[lost - 1], 0, [None] * 2, cure))[0] == whole[lost:]
+    assert [state is None for state in states] == [cure] * 2 + [
+        False
+    ] * 5  # the first 16 samples were made ahead

@@ -77,11 +77,14 @@ class InlineBackend:
     def discard(self, payload: Any) -> None:
         """Nothing to give back."""
 
-    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0, attributes: tuple[Any, ...] = ()) -> None:
         """Begin the next epoch."""
-        del shared_seed
+        del shared_seed, attributes  # the dataset is the consumer's own
         self._tickets.clear()
         self._fetcher = self._begin_epoch(epoch)
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Nobody waits for a verdict."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """Nobody can be: there is no fork."""

@@ -1,7 +1,7 @@
 """Workers as processes, batches through the arena.
 
     consumer ══ control channel ══ zygote          Spawn, Quit ▶   ◀ Born, Lost
-    consumer ══ worker channel ═══ worker 0        Assign, Rewind ▶   ◀ Filled, Failed, Exhausted
+    consumer ══ worker channel ═══ worker 0        Assign, Rewind, Verdict ▶   ◀ Signs, Filled, Failed, …
     consumer ══ worker channel ═══ worker 1 …
 
 Guarantees:
@@ -37,7 +37,9 @@ from penstock._engine.messages import (
     Lost,
     Rewind,
     Rewound,
+    Signs,
     Spawn,
+    Verdict,
 )
 from penstock.errors import DataError
 
@@ -171,19 +173,20 @@ class ProcessBackend:
         self._post(worker, message, fds)
         return True
 
-    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
-        """Begin the next epoch in every worker."""
+    def rewind(self, shared_seed: int | None, epoch: int = 0, attributes: tuple[Any, ...] = ()) -> None:
+        """Begin the next epoch in every worker, with these new values of the dataset's attributes."""
         self._condemned.clear()
         for worker in self.channels:
-            self._post(worker, Rewind(shared_seed, epoch))
+            self._post(worker, Rewind(shared_seed, epoch, attributes))
 
     @property
     def is_gone(self) -> bool:
         """Whether the zygote is gone, and with it every worker."""
         return self.zygote.channel.fileno() < 0
 
-    def respawn(self, worker: int, life: int, shared_seed: int | None, epoch: int) -> None:
+    def respawn(self, order: Spawn) -> None:
         """Start a successor of a worker that is gone."""
+        worker = order.worker
         for key in [key for key, slab in self._slabs.items() if slab.worker == worker]:
             self.arena.cancel(self._slabs.pop(key))  # nobody can write to it any more
         self.arena.forget_worker(worker)
@@ -191,11 +194,15 @@ class ProcessBackend:
         process = self.processes[worker]
         process._pid = process._exitcode = None  # noqa: SLF001 - the backend owns its processes
         self._looks.pop(worker, None)
-        self._spawn(Spawn(worker, life, shared_seed, epoch))
+        self._spawn(order)
 
     def condemn(self, number: int, position: int) -> None:
         """Have this sample of a ticket left out when the ticket is sent again."""
         self._condemned[number] = (*self._condemned.get(number, ()), position)
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Tell a worker how to go on with the stream that it has told of."""
+        self._post(worker, Verdict(is_sharded))
 
     def command(self, message: Any) -> None:
         """Send the zygote a command, if it is still there."""
@@ -295,6 +302,9 @@ class ProcessBackend:
             self._ended.discard(message.worker)
             self._heard.append(events.Rewound(message.worker))
             return
+        if isinstance(message, Signs):
+            self._heard.append(events.Noticed(message.worker, tuple(message)))
+            return
         slab = self._slabs.pop((message.number, message.attempt))
         slab.nbytes = slab.segment.nbytes = max(slab.nbytes, message.nbytes)
         if isinstance(message, Exhausted):
@@ -305,11 +315,11 @@ class ProcessBackend:
             return
         slab.is_spent |= message.is_kept
         if isinstance(message, Filled):
-            payload = Payload(slab, message.nbytes, codec.Place(*message.place), None)
+            payload, state = Payload(slab, message.nbytes, codec.Place(*message.place), None), message.state
         else:
             assert isinstance(message, Failed), message
-            payload = Payload(slab, message.nbytes, None, failure.Failure(*message.failure))
-        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload))
+            payload, state = Payload(slab, message.nbytes, None, failure.Failure(*message.failure)), None
+        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload, state))
 
     def _hear_zygote(self) -> None:
         try:

@@ -91,12 +91,15 @@ class ThreadBackend:
     def discard(self, payload: Any) -> None:
         """Nothing to give back."""
 
-    def rewind(self, shared_seed: int | None, epoch: int = 0) -> None:
+    def rewind(self, shared_seed: int | None, epoch: int = 0, attributes: tuple[Any, ...] = ()) -> None:
         """Begin the next epoch in every worker."""
-        del shared_seed  # the datapipe is the consumer's own, and already seeded
+        del shared_seed, attributes  # the dataset is the consumer's own
         del epoch  # for the option `seed`, which threads refuse
         for inbox in self._inboxes:
             inbox.put(_REWIND)
+
+    def judge(self, worker: int, *, is_sharded: bool) -> None:
+        """Nobody waits for a verdict."""
 
     def find_stuck(self, workers: list[int]) -> int | None:
         """Nobody can be: there is no fork."""

@@ -139,7 +139,7 @@ class Zygote:
         if order.life:
             job = replace(job, shared_seed=order.shared_seed, epoch=order.epoch)
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
-            target=_work, args=(job, worker, order.life, fd), name=f"penstock-worker-{worker}"
+            target=_work, args=(job, order, fd), name=f"penstock-worker-{worker}"
         )
         zygote = os.getpid()
         try:
@@ -216,11 +216,14 @@ class _Done(Exception):  # noqa: N818 - leaves the loop
     """The zygote has no more reason to live."""
 
 
-def _work(job: Job, worker: int, life: int, fd: int) -> None:
+def _work(job: Job, order: Spawn, fd: int) -> None:
+    from penstock._engine import stale
+    from penstock._engine.resume import Resume
     from penstock._engine.worker import work
 
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
-    work(job, worker, channel, life)
+    stale.apply(job.dataset, order.attributes)
+    work(job, order.worker, channel, order.life, None if order.resume is None else Resume(*order.resume))
     channel.close()
 
 
