@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Backend = Literal["process", "thread", "inline", "auto"]
 Birth = Literal["forked", "clean"]
+Action = Literal["raise", "skip", "replace", "retry"]  # what becomes of a bad sample
 
 
 @dataclass(frozen=True, slots=True)
