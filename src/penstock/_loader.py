@@ -18,7 +18,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 from torch.utils.data.dataloader import (
@@ -27,17 +37,23 @@ from torch.utils.data.dataloader import (
     _MultiProcessingDataLoaderIter,
     _sharding_worker_init_fn,
 )
+from torch.utils.data.graph_settings import apply_sharding
 
 from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
-from penstock._base.words import Backend, Birth
+from penstock._base.words import Action, Backend, Birth
 from penstock._engine.backends import birth, choice
-from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
+from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, PlainFetcher, time_of_a_batch
 from penstock._engine.backends.process import ProcessBackend
 from penstock._engine.backends.thread import ThreadBackend
+from penstock._engine.bad_samples import BadSamples
 from penstock._engine.job import Job
+from penstock._engine.judge import Judge, killers
+from penstock._engine.policy import ErrorPolicy, policy_of
+from penstock._engine.quarantine import Quarantine
 from penstock._engine.runtime import Runtime, foreign_process
+from penstock.errors import SettingsError
 
 _T_co = TypeVar("_T_co", covariant=True)
 _StockLoader = torch_dataloader.DataLoader  # bound now: `install` may put our class in its place
@@ -56,6 +72,10 @@ class DataLoader(_StockLoader[_T_co]):
             ones are copied out; None takes a quarter of what is free.
         pack_lists: show workers large lists of strings, bytes or numbers in the dataset as one
             packed buffer, so that reading them does not copy their pages into every worker.
+        on_error: what becomes of a sample that raises or is None: "raise" (default), "skip",
+            "replace", "retry", or a `penstock.ErrorPolicy`. What was bad is in `loader.errors`.
+        quarantine: path of a file to which bad samples are appended, one line of JSON each; the
+            indices that it already has are left out from the start.
 
     """
 
@@ -82,12 +102,16 @@ class DataLoader(_StockLoader[_T_co]):
         backend: Backend = "process",
         arena_bytes: int | None = None,
         pack_lists: bool = False,
+        on_error: Action | ErrorPolicy = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
         settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
         settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
+        settings.check_quarantine(quarantine)
+        policy_of(on_error)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -102,6 +126,10 @@ class DataLoader(_StockLoader[_T_co]):
         self.backend = backend
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
+        self.on_error = on_error
+        self.quarantine = quarantine
+        self.errors = BadSamples()
+        self._quarantine = None if quarantine is None else Quarantine(quarantine)
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -141,9 +169,12 @@ class DataLoader(_StockLoader[_T_co]):
         return super().__iter__()
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
-        if self.num_workers == 0:
-            return super()._get_iterator()
-        if self.backend in ("process", "auto") and not choice.has_processes():
+        has_care = self._quarantine is not None or not policy_of(self.on_error).is_plain
+        if self.num_workers == 0 and not has_care:
+            return _naming_samples(super()._get_iterator())
+        if self.num_workers and self.backend in ("process", "auto") and not choice.has_processes():
+            if has_care:
+                raise SettingsError("PS005", _NO_CARE, fix="pass backend='thread', or set num_workers=0")
             warnings.warn(_NO_PROCESSES, stacklevel=3)
             return super()._get_iterator()
         self.check_worker_number_rationality()
@@ -210,25 +241,32 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             self._worker_init_fn = functools.partial(
                 _sharding_worker_init_fn, self._worker_init_fn, self._world_size, self._rank
             )
+        if loader.num_workers == 0 and isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            apply_sharding(self._dataset, self._world_size, self._rank)  # no worker will do it
+        self._seats = self._num_workers or 1  # without workers, the consumer takes the place of one
+        self._errors, self._quarantine = loader.errors, loader._quarantine
+        self._policy = _policy_with_care(loader)
+        self._pool = _pool(loader) if self._policy is not None else 0
         self._warm = Warm.of(loader)
         if loader.pack_lists:
             self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
         self.choice = choice.choose(
-            loader.backend,
+            loader.backend if self._num_workers else "inline",
             method,
-            self._trial(loader) if loader.backend == "auto" else None,
+            self._trial(loader) if loader.backend == "auto" and self._num_workers else None,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._arena_bytes = loader.arena_bytes
         self._arena: Arena | None = None
         self._runtime = Runtime(
             self._start(self.choice.backend, self.choice.birth),
-            workers=self._num_workers,
+            workers=self._seats,
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
             rebirths=self._rebirths(),
+            judge=self._judge(),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
         self._reset(loader, first_iter=True)
@@ -256,11 +294,20 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             drop_last=self._drop_last,
             base_seed=int(self._base_seed),
             init_fn=self._worker_init_fn,
-            workers=self._num_workers,
+            workers=self._seats,
             shared_seed=self._shared_seed,
             birth=how,
             packed=self._warm.packed,
+            policy=self._policy,
+            quarantined=frozenset() if self._quarantine is None else self._quarantine.known,
+            condemned=frozenset() if self._policy is None else killers(self._errors),
+            pool=self._pool,
         )
+
+    def _judge(self) -> Judge | None:
+        if self._policy is None:
+            return None
+        return Judge(self._policy, self._errors, self._quarantine, is_batched=self._auto_collation)
 
     def _start(self, backend: Backend, how: Birth) -> Any:
         job = self._job(how)
@@ -338,6 +385,60 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             raise foreign_process()
 
 
+def _naming_samples(iterator: _BaseDataLoaderIter) -> _BaseDataLoaderIter:
+    """Take torch's own iterator for `num_workers=0`; failures of a map-style dataset name the sample."""
+    if iterator._dataset_kind == _DatasetKind.Map:
+        iterator._dataset_fetcher = PlainFetcher(  # type: ignore[attr-defined]
+            Job(
+                kind=_DatasetKind.Map,
+                dataset=iterator._dataset,
+                auto_collation=iterator._auto_collation,
+                collate_fn=iterator._collate_fn,
+                drop_last=iterator._drop_last,
+                base_seed=0,
+                init_fn=None,
+                workers=1,
+                shared_seed=None,
+                birth="forked",
+            )
+        )
+    return iterator
+
+
+def _policy_with_care(loader: DataLoader[Any]) -> ErrorPolicy | None:
+    """The loader's policy; None when every bad sample raises and nothing is written down."""
+    policy = policy_of(loader.on_error)
+    if policy.is_plain and loader._quarantine is None:
+        return None
+    if policy.can_skip and _ranks() > 1:
+        warnings.warn(_RANKS, stacklevel=5)
+    return policy
+
+
+def _ranks() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def _pool(loader: DataLoader[Any]) -> int:
+    """The length of the dataset if the sampler draws from all of it, else 0.
+
+    Samples that the sampler would never draw, such as those held back for validation, replace nothing.
+    """
+    batches = loader.batch_sampler
+    sampler: Any = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    if batches is not None and type(batches) is not BatchSampler:
+        return 0
+    source = getattr(sampler, "dataset" if isinstance(sampler, DistributedSampler) else "data_source", None)
+    if type(sampler) not in (SequentialSampler, RandomSampler, DistributedSampler) or source is None:
+        return 0
+    try:
+        size = len(loader.dataset)  # type: ignore[arg-type]
+        return size if len(source) == size else 0
+    except TypeError:
+        return 0  # a dataset without length
+
+
 def _close(runtime: Runtime) -> None:
     # At the end of the interpreter daemon threads still run. What one of them is using is not ours to take
     # away under its hands; the workers end with the process.
@@ -351,6 +452,12 @@ _HAS_IN_ORDER = "in_order" in _StockLoader.__init__.__code__.co_varnames  # torc
 _NO_PROCESSES = (
     "[PS005] penstock's process workers need Linux; this loader uses torch's own workers instead. "
     "backend='thread' works on every platform."
+)
+_NO_CARE = "this platform has no process workers of ours, and torch's know no on_error or quarantine"
+_RANKS = (
+    '[PS507] on_error="skip" with several ranks: batches become smaller, and one whose samples are all bad '
+    "is not delivered, so that ranks may end at different steps and wait for each other. "
+    'on_error="replace" keeps the number of batches and their size.'
 )
 _TOO_MANY = (
     "This DataLoader will create {} worker processes in total. Our suggested max number of worker in "

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 MOST_TRACEBACKS = 1000
 MOST_RECORDS = 100_000
@@ -23,8 +24,11 @@ LONGEST_TRACEBACK = 8000
 LONGEST_INDEX = 200
 _DEEPEST_SUBSET = 8
 
+IN_QUARANTINE = "Quarantined"  # stands where the exception's type would: nobody has tried the sample
 
-class BadSample(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
     """One sample that could not be had."""
 
     index: int | str | None  # what the sampler drew; its repr when it is neither; None in a stream
@@ -36,6 +40,14 @@ class BadSample(NamedTuple):
     attempt: int  # how often it was tried; 0 when it was not touched
     time: float  # seconds since 1970
     action: str  # what was done about it: "raise", "skip" or "replace"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def as_tuple(self) -> tuple[Any, ...]:
+        """The fields in order: the form in which it travels."""
+        return tuple(self.as_dict().values())
 
 
 class BadSamples:
@@ -70,23 +82,17 @@ class BadSamples:
             self._indices[sample.index] = None
         if self.count > MOST_RECORDS:
             return
-        self._records.append(sample if self.count <= MOST_TRACEBACKS else sample._replace(traceback=""))
+        self._records.append(sample if self.count <= MOST_TRACEBACKS else replace(sample, traceback=""))
 
 
-def describe(
-    error: BaseException, dataset: Any, index: Any, *, worker: int, attempt: int, time: float, action: str
-) -> BadSample:
-    """The record of a sample that failed with this exception."""
+def describe(error: BaseException, **facts: Any) -> BadSample:
+    """The record of a sample that failed with this exception; `facts` are the other fields."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return BadSample(
-        plain_index(index),
-        None if index is None else key_of(dataset, index),
-        type(error).__name__,
-        _text_of(error)[:LONGEST_MESSAGE],
-        "".join(traceback.format_exception(type(error), error, error.__traceback__))[-LONGEST_TRACEBACK:],
-        worker,
-        attempt,
-        time,
-        action,
+        exception=type(error).__name__,
+        message=_text_of(error)[:LONGEST_MESSAGE],
+        traceback=text[-LONGEST_TRACEBACK:],
+        **facts,
     )
 
 

@@ -12,6 +12,7 @@ class Answered(NamedTuple):
     number: int
     attempt: int
     payload: Any
+    bad: tuple[Any, ...] = ()  # bad_samples.BadSample, as their fields
 
 
 class Exhausted(NamedTuple):
@@ -33,5 +34,7 @@ class Rewound(NamedTuple):
 
     worker: int
 
+
+EMPTY: Any = object()  # what a backend opens when no sample of the batch is left
 
 Event = Answered | Exhausted | WorkerLost | Rewound

@@ -5,11 +5,14 @@ Does what torch's fetchers do, and also remembers where it is, so that a failure
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
+from penstock._engine.care import MISSING, Care
+from penstock._engine.events import EMPTY
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
 
@@ -26,12 +29,30 @@ class Fetcher:
         self._indices: Any = None
         self._is_collating = False
         self._has_ended = False
+        self._care = None if job.policy is None else Care(job, dataset, job.policy)
         self._iterator = iter(dataset) if job.kind == _DatasetKind.Iterable else None
 
-    def fetch(self, indices: Any) -> Any:
-        """The batch for these indices. StopIteration: the iterable dataset has ended."""
+    @property
+    def bad(self) -> tuple[Any, ...]:
+        """The bad samples of the last batch, as plain tuples."""
+        return () if self._care is None else tuple(sample.as_tuple() for sample in self._care.bad)
+
+    def fetch(self, indices: Any, condemned: Collection[int] = ()) -> Any:
+        """The batch for these indices, or EMPTY. StopIteration: the iterable dataset has ended.
+
+        With an error policy, samples at the positions `condemned` are bad without being touched.
+        """
         self._indices, self._samples, self._is_collating = indices, [], False
-        samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
+        if self._care is not None:
+            self._care.begin()
+        if self._iterator is not None:
+            samples = self._from_iterator(indices)
+        elif self._care is not None:
+            samples = self._get_with_care(self._care, indices, condemned)
+        else:
+            samples = self._get(indices)
+        if samples is EMPTY:
+            return EMPTY
         self._is_collating = True
         return self._job.collate_fn(samples)
 
@@ -51,9 +72,9 @@ class Fetcher:
             return ""
         if not self._job.auto_collation:
             return f"sample index: {self._indices!r}"
-        if getattr(self._dataset, "__getitems__", None):
+        if self._care is None and getattr(self._dataset, "__getitems__", None):
             return f"sample indices: {self._indices!r}"  # fetched together: which one failed is not known
-        position = len(self._samples)
+        position = len(self._samples) if self._care is None else self._care.position
         try:
             return f"sample index: {self._indices[position]!r} (position {position} in its batch)"
         except (IndexError, TypeError, KeyError):
@@ -83,19 +104,44 @@ class Fetcher:
                 append(dataset[index])
         return self._samples
 
+    def _get_with_care(self, care: Care, indices: Any, condemned: Collection[int]) -> Any:
+        if not self._job.auto_collation:
+            sample = care.sample(indices, is_condemned=0 in condemned)
+            self._samples = [sample]
+            return EMPTY if sample is MISSING else sample
+        move = None
+        if self._rows is not None and hasattr(indices, "__len__"):
+            self._rows.begin(len(indices))
+            move = self._rows.move
+        for sample in care.samples(indices, condemned):
+            self._samples.append(sample if move is None else move(sample))
+        self._indices = care.kept
+        return self._samples or EMPTY
+
     def _from_iterator(self, indices: Any) -> Any:
         assert self._iterator is not None
         if self._has_ended:
             raise StopIteration
+        take = next if self._care is None else self._care.next_of
         if not self._job.auto_collation:
-            return next(self._iterator)
+            try:
+                return take(self._iterator)
+            except StopIteration:
+                return self._end()
         samples = self._samples
         for _ in indices:
             try:
-                samples.append(next(self._iterator))
+                samples.append(take(self._iterator))
             except StopIteration:
                 self._has_ended = True
                 break
         if not samples or (self._job.drop_last and len(samples) < len(indices)):
-            raise StopIteration
+            return self._end()
         return samples
+
+    def _end(self) -> Any:
+        """The end of the dataset; once more a batch, without samples, if there are bad ones to tell of."""
+        if self._care is None or not self._care.bad:
+            raise StopIteration
+        self._has_ended = True
+        return EMPTY

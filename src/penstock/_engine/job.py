@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._base.words import Birth
+from penstock._engine.policy import ErrorPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,7 @@ class Job:
     shared_seed: int | None
     birth: Birth
     packed: dict[int, Any] = field(default_factory=dict)  # large lists, packed, by identity
+    policy: ErrorPolicy | None = None  # None: a bad sample raises, as in torch
+    quarantined: frozenset[int | str] = frozenset()  # indices that must not be touched
+    condemned: frozenset[int | str] = frozenset()  # the same, because they kill
+    pool: int = 0  # indices below this may replace a bad one; 0: only those of the same batch

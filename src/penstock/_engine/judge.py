@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from penstock._engine.bad_samples import BadSample, BadSamples
+from penstock._engine.bad_samples import IN_QUARANTINE, BadSample, BadSamples
 from penstock._engine.policy import ErrorPolicy, over_budget
 from penstock._engine.quarantine import Quarantine
 from penstock.errors import DataError, WorkerLostError
@@ -28,7 +28,10 @@ _LISTED = 8
 class Judge:
     """Keeps the books of one loader and stops a pass that has too many bad samples."""
 
-    def __init__(self, policy: ErrorPolicy, errors: BadSamples, quarantine: Quarantine | None) -> None:
+    def __init__(
+        self, policy: ErrorPolicy, errors: BadSamples, quarantine: Quarantine | None, *, is_batched: bool
+    ) -> None:
+        self._is_batched = is_batched
         self._policy = policy
         self._errors = errors
         self._quarantine = quarantine
@@ -40,9 +43,9 @@ class Judge:
         """A pass begins."""
         self._drawn, self._count, self._bad = 0, 0, []
 
-    def note(self, drawn: int, bad: Iterable[Any]) -> None:
-        """A batch for which `drawn` samples were drawn is due; raise when too many were bad."""
-        self._drawn += drawn
+    def note(self, indices: Any, bad: Iterable[Any]) -> None:
+        """The batch of these indices is due; raise when too many were bad."""
+        self._drawn += len(indices) if self._is_batched and hasattr(indices, "__len__") else 1
         samples = [BadSample(*each) for each in bad]
         for sample in samples:
             self._errors.add(sample)
@@ -61,14 +64,12 @@ class Judge:
             quarantine.add(samples)
         except OSError as refused:
             # A full disk must not cost the run; the samples are in `loader.errors` all the same.
-            warnings.warn(_NOT_WRITTEN.format(quarantine.path, refused.strerror), RuntimeWarning, stacklevel=7)
+            text = _NOT_WRITTEN.format(str(quarantine.path), refused.strerror)
+            warnings.warn(text, RuntimeWarning, stacklevel=7)
 
     def _too_many(self, reason: str) -> DataError:
         listed = ", ".join(str(sample.index) for sample in self._bad)
-        told = "; ".join(
-            f"index {sample.index}: {sample.exception}: {sample.message.splitlines()[0] if sample.message else ''}"
-            for sample in self._bad[:_TOLD]
-        )
+        told = "; ".join(map(_tell, self._bad[:_TOLD]))
         return DataError(
             "PS505",
             f"too many bad samples: {reason}",
@@ -77,17 +78,19 @@ class Judge:
         )
 
 
-def untouchable(errors: BadSamples, quarantine: Quarantine | None) -> frozenset[int | str]:
-    """Indices that a new pass must not touch: those in quarantine, and those that killed a worker."""
-    killers = {
-        sample.index
-        for sample in errors
-        if sample.exception == WorkerLostError.__name__ and sample.index is not None
-    }
-    return frozenset(killers) | (quarantine.known if quarantine is not None else frozenset())
+def _tell(sample: BadSample) -> str:
+    first_line = ascii(sample.message.partition("\n")[0])[
+        1:-1
+    ]  # a dataset's text must not reach a terminal raw
+    return f"index {sample.index}: {sample.exception}: {first_line}"
 
 
-IN_QUARANTINE = "Quarantined"  # stands where the exception's type would
+def killers(errors: BadSamples) -> frozenset[int | str]:
+    """Indices that have killed a worker: another pass need not lose one to know it."""
+    name = WorkerLostError.__name__
+    return frozenset(each.index for each in errors if each.exception == name and each.index is not None)
+
+
 _NOT_WRITTEN = (
     "[PS508] the quarantine file {!r} could not be written: {}. The bad samples are in `loader.errors`, "
     "and the run goes on."

@@ -19,6 +19,7 @@ class Assign(NamedTuple):
     nbytes: int  # reserved for the slab so far
     expected: int  # what earlier batches took
     given_up: tuple[int, ...]  # slabs to forget
+    condemned: tuple[int, ...] = ()  # positions in the batch that must not be touched: they kill
 
     @property
     def ticket(self) -> Ticket:
@@ -44,7 +45,8 @@ class Filled(NamedTuple):
     slab: int
     nbytes: int  # reserved now
     is_kept: bool  # user code in the worker still holds a piece: never write this slab again
-    place: Any  # codec.Place, as its fields
+    place: Any  # codec.Place, as its fields; None when no sample of the batch is left
+    bad: tuple[Any, ...] = ()  # bad_samples.BadSample, as their fields
 
 
 class Failed(NamedTuple):
@@ -57,6 +59,7 @@ class Failed(NamedTuple):
     nbytes: int
     is_kept: bool
     failure: Any  # failure.Failure, as its fields
+    bad: tuple[Any, ...] = ()  # as in Filled
 
 
 class Exhausted(NamedTuple):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from penstock._engine.bad_samples import BadSample
 from penstock.errors import SettingsError
@@ -27,7 +28,7 @@ class Quarantine:
     """One file, and the indices that it named when it was opened."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = Path(path).absolute()  # the program may change its folder
         self.known = frozenset(self._read())
         self._written = set(self.known)
 
@@ -40,7 +41,7 @@ class Quarantine:
                 if sample.index is not None:
                     self._written.add(sample.index)
         if fresh:
-            self._append("".join(json.dumps(sample._asdict()) + "\n" for sample in fresh).encode("ascii"))
+            self._append("".join(json.dumps(sample.as_dict()) + "\n" for sample in fresh).encode("ascii"))
 
     def _append(self, data: bytes) -> None:
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -54,12 +55,11 @@ class Quarantine:
         """The indices in the file; makes it if it is missing, so that it is known to be writable."""
         try:
             self._append(b"")
-            with open(self.path, "rb") as file:
-                lines = file.read().split(b"\n")
+            lines = self.path.read_bytes().split(b"\n")
         except OSError as refused:
             raise SettingsError(
                 "PS007",
-                f"the quarantine file {self.path!r} cannot be opened",
+                f"the quarantine file {str(self.path)!r} cannot be opened",
                 why=f"{type(refused).__name__}: {refused.strerror}",
                 fix="pass the path of a file that can be read and written, in a folder that exists",
             ) from refused
@@ -75,13 +75,13 @@ class Quarantine:
             raise self._damaged(line, number, "too deeply nested") from None
         if index is not None and (isinstance(index, bool) or not isinstance(index, (int, str))):
             raise self._damaged(line, number, f"the index is {index!r}")
-        return index  # type: ignore[no-any-return]  # None, an int or a str
+        return index
 
     def _damaged(self, line: bytes, number: int, reason: str) -> SettingsError:
         shown = ascii(line[:60].decode("ascii", "replace"))
         return SettingsError(
             "PS007",
-            f"line {number} of the quarantine file {self.path!r} is damaged: {shown}",
+            f"line {number} of the quarantine file {str(self.path)!r} is damaged: {shown}",
             why=reason,
             fix='repair or remove the line: each is a JSON object with an "index", a number or a text',
         )

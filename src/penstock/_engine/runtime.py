@@ -55,6 +55,16 @@ class Backend(Protocol):
         """One of these workers that provably waits for what can never come, or None."""
 
 
+class Judge(Protocol):
+    """Who keeps count of bad samples, as the runtime needs it."""
+
+    def begin(self) -> None:
+        """An epoch begins."""
+
+    def note(self, indices: Any, bad: Iterable[Any]) -> None:
+        """The batch of these indices is delivered; raises when too many samples were bad."""
+
+
 class Runtime:
     """The engine of one iterator."""
 
@@ -66,8 +76,12 @@ class Runtime:
         depth: int,
         in_order: bool,
         rebirths: Iterable[Callable[[], Backend]] = (),
+        judge: Judge | None = None,
     ) -> None:
-        """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck."""
+        """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck.
+
+        `judge` is told of each batch that is delivered and of the bad samples in it.
+        """
         self._backend = backend
         self._rebirths = deque(rebirths)
         self._workers = workers
@@ -77,6 +91,8 @@ class Runtime:
         self._scheduler = Scheduler(workers, depth, in_order=in_order)
         self._answers: dict[int, Any] = {}
         self._undispatched: deque[tuple[int, int]] = deque()
+        self._judge = judge
+        self._bad: dict[int, tuple[Any, ...]] = {}  # bad samples of answers
         self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
         self.is_torn = False
@@ -88,6 +104,8 @@ class Runtime:
         try:
             if not is_first:
                 self._rewind(shared_seed)
+            if self._judge is not None:
+                self._judge.begin()
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -104,7 +122,10 @@ class Runtime:
         while True:
             number = self._scheduler.next_ready()
             if number is not None:
-                return self._deliver(number)
+                batch = self._deliver(number)
+                if batch is not events.EMPTY:
+                    return batch
+                continue
             if not self._scheduler.outstanding or self.is_closed:
                 raise StopIteration
             self._refuse_the_dead()
@@ -165,9 +186,12 @@ class Runtime:
     def _deliver(self, number: int) -> Any:
         self.is_torn = True
         payload = self._answers.pop(number)
+        indices = self._indices(number) if self._judge is not None else None
         self._scheduler.deliver(number)
         try:
             self._plan()
+            if self._judge is not None:
+                self._judge.note(indices, self._bad.pop(number, ()))
             self.is_torn = False
             return self._backend.open(payload)
         except BaseException as error:  # the sampler's, the worker's, or one that came from outside
@@ -212,6 +236,8 @@ class Runtime:
         if isinstance(event, events.Answered):
             if self._scheduler.fill(event.number, event.attempt):
                 self._answers[event.number] = event.payload
+                if event.bad:
+                    self._bad[event.number] = event.bad
             else:
                 self._backend.discard(event.payload)
         elif isinstance(event, events.Exhausted):
@@ -236,6 +262,7 @@ class Runtime:
         for payload in self._answers.values():
             self._backend.discard(payload)
         self._answers.clear()
+        self._bad.clear()
         self._undispatched.clear()
         old, self._scheduler = (
             self._scheduler,
