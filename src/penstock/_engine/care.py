@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -77,12 +77,12 @@ class Care:
                 self.kept.append(index)
                 yield fetched[self.position]
                 continue
-            others = [*indices[self.position + 1 :], *indices[: self.position]]
+            others = _others(indices, self.position, condemned)
             sample = self.sample(index, others, is_condemned=self.position in condemned)
             if sample is not MISSING:
                 yield sample
 
-    def sample(self, index: Any, others: Collection[Any] = (), *, is_condemned: bool = False) -> Any:
+    def sample(self, index: Any, others: Iterable[Any] = (), *, is_condemned: bool = False) -> Any:
         """One sample, or MISSING; raises what the policy does not let pass. `others` may replace it."""
         refused = self._refused(index, is_condemned=is_condemned)
         if refused is not None:
@@ -135,16 +135,14 @@ class Care:
             return _Quarantined()
         return None
 
-    def _untouched(self, index: Any, others: Collection[Any], refused: Exception) -> Any:
+    def _untouched(self, index: Any, others: Iterable[Any], refused: Exception) -> Any:
         if not isinstance(refused, _Quarantined):
             action = decide_untouched(self._policy, type(refused))
             return self._part_with(index, others, refused, action, 0)
         action = decide_untouched(self._policy, DataError)
         return self._part_with(index, others, refused, "skip" if action == "raise" else action, 0)
 
-    def _part_with(
-        self, index: Any, others: Collection[Any], error: Exception, action: str, tries: int
-    ) -> Any:
+    def _part_with(self, index: Any, others: Iterable[Any], error: Exception, action: str, tries: int) -> Any:
         self._known.add(plain_index(index))
         sample = self._replacement(index, others) if action == "replace" else MISSING
         if action == "replace" and sample is MISSING:
@@ -154,7 +152,7 @@ class Care:
             raise error
         return sample
 
-    def _replacement(self, index: Any, others: Collection[Any]) -> Any:
+    def _replacement(self, index: Any, others: Iterable[Any]) -> Any:
         plain = plain_index(index)
         size = self._job.pool
         indices = replacements(plain % size, size) if size and isinstance(plain, int) else iter(others)
@@ -229,6 +227,13 @@ def _is_none(index: Any) -> DataError:
         why="the dataset returned None, which cannot be batched",
         fix='return a sample or raise; pass on_error="skip" to leave such samples out',
     )
+
+
+def _others(indices: list[Any], position: int, condemned: Collection[int]) -> Iterator[Any]:
+    """The other indices of the batch that may be touched, from the next one on and round."""
+    for place in (*range(position + 1, len(indices)), *range(position)):
+        if place not in condemned:
+            yield indices[place]
 
 
 def _what(error: Exception) -> str:
