@@ -169,7 +169,7 @@ class DataLoader(_StockLoader[_T_co]):
         return super().__iter__()
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
-        has_care = self._quarantine is not None or not policy_of(self.on_error).is_plain
+        has_care = _policy_with_care(self) is not None
         if self.num_workers == 0 and not has_care:
             return _naming_samples(super()._get_iterator())
         if self.num_workers and self.backend in ("process", "auto") and not choice.has_processes():
@@ -246,6 +246,8 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._seats = self._num_workers or 1  # without workers, the consumer takes the place of one
         self._errors, self._quarantine = loader.errors, loader._quarantine
         self._policy = _policy_with_care(loader)
+        if self._policy is not None and self._policy.can_skip and self._world_size > 1:
+            warnings.warn(_RANKS, stacklevel=4)
         self._pool = _pool(loader) if self._policy is not None else 0
         self._warm = Warm.of(loader)
         if loader.pack_lists:
@@ -408,16 +410,7 @@ def _naming_samples(iterator: _BaseDataLoaderIter) -> _BaseDataLoaderIter:
 def _policy_with_care(loader: DataLoader[Any]) -> ErrorPolicy | None:
     """The loader's policy; None when every bad sample raises and nothing is written down."""
     policy = policy_of(loader.on_error)
-    if policy.is_plain and loader._quarantine is None:
-        return None
-    if policy.can_skip and _ranks() > 1:
-        warnings.warn(_RANKS, stacklevel=5)
-    return policy
-
-
-def _ranks() -> int:
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return None if policy.is_plain and loader._quarantine is None else policy
 
 
 def _pool(loader: DataLoader[Any]) -> int:

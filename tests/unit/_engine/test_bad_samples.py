@@ -91,15 +91,15 @@ class Named:
 
 
 class Folder:
-    samples = [("a.jpg", 0), (Path("b.jpg"), 1)]
+    samples = (("a.jpg", 0), (Path("b.jpg"), 1))
 
 
 class Paths:
-    paths = ["a.jpg", b"b.jpg"]
+    paths = ("a.jpg", b"b.jpg")
 
 
 class Tensors:
-    samples = [torch.zeros(2)]
+    samples = (torch.zeros(2),)
 
 
 class Broken:

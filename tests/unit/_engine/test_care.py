@@ -132,7 +132,7 @@ def test_indices_may_come_from_an_iterator():
 
 def test_what_the_policy_does_not_name_raises_and_is_recorded():
     fetcher = Fetcher(replace(MAP, policy=ErrorPolicy(by_type={OSError: "skip"})), Tens(bad=[2]))
-    with pytest.raises(ValueError, match="^bad 2$"):
+    with pytest.raises(ValueError, match=r"^bad 2$"):
         fetcher.fetch([1, 2, 3])
     assert fetcher.where() == "sample index: 2 (position 1 in its batch)"
     assert short(fetcher) == [(2, "ValueError", 1, "raise")]
@@ -445,14 +445,14 @@ def test_a_stream_without_batches_goes_on():
 def test_a_generator_that_cannot_go_on_raises(kind):
     fetcher = Fetcher(STREAM, kind(1, 2, ValueError("broken"), 4, 5))
     fetcher.fetch([None, None])
-    with pytest.raises(ValueError, match="^broken$"):
+    with pytest.raises(ValueError, match=r"^broken$"):
         fetcher.fetch([None, None])
     assert short(fetcher) == [(None, "ValueError", 1, "raise")]
 
 
 def test_a_stream_that_only_fails_raises_at_last():
     fetcher = Fetcher(STREAM, Records(*[ValueError("broken")] * 200))
-    with pytest.raises(ValueError, match="^broken$"):
+    with pytest.raises(ValueError, match=r"^broken$"):
         fetcher.fetch([None, None])
     assert len(fetcher.bad) == module.MOST_IN_A_ROW
     assert fetcher.bad[-1][8] == "raise"

@@ -57,15 +57,15 @@ def test_texts_of_the_dataset_are_escaped_in_the_error():
 def test_a_rate_is_of_the_samples_drawn():
     made, _ = judge(most_rate=0.5, probation=4)
     made.note([0, 1], [bad(0), bad(1)])
-    with pytest.raises(DataError, match="3 bad samples of 4 drawn are 75.00%, more than most_rate=0.5"):
+    with pytest.raises(DataError, match=r"3 bad samples of 4 drawn are 75.00%, more than most_rate=0.5"):
         made.note([2, 3], [bad(2)])
 
 
 def test_without_batches_each_delivery_is_one_sample():
     made, _ = judge(most_rate=0.5, probation=2, is_batched=False)
     made.note([0, 1, 2], [])  # one index, which happens to be a list
+    made.note(3, [bad(3)])
     with pytest.raises(DataError, match="2 bad samples of 3 drawn"):
-        made.note(3, [bad(3)])
         made.note(4, [bad(4)])
 
 
