@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -332,3 +333,22 @@ def test_pack_lists_is_true_or_false(value, kind):
 @pytest.mark.parametrize("backend", settings.BACKENDS)
 def test_every_backend_is_taken(backend):
     settings.check_own(backend, 1, True)
+
+
+# ---- bad samples --------------------------------------------------------------------------------
+
+
+def test_a_quarantine_that_is_no_path_is_refused():
+    with pytest.raises(SettingsTypeError) as caught:
+        settings.check_quarantine(3)
+    assert str(caught.value) == (
+        "[PS001] quarantine option should be the path of a file or None\n"
+        "  why:  got quarantine=3, of type int\n"
+        "  fix:  pass quarantine=None\n"
+        "  more: penstock explain PS001"
+    )
+
+
+@pytest.mark.parametrize("path", [None, "bad.jsonl", Path("bad.jsonl")])
+def test_a_path_is_taken(path):
+    settings.check_quarantine(path)
