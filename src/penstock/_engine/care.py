@@ -68,11 +68,42 @@ class Care:
 
     # ---- map-style ------------------------------------------------------------------------------
 
-    def samples(self, indices: Any, condemned: Collection[int]) -> Iterator[Any]:
-        """The good samples of these indices."""
-        indices = list(indices)
+    def fill(
+        self, samples: list[Any], indices: list[Any], condemned: Collection[int], start: int = 0
+    ) -> None:
+        """Append the good samples of these indices, from position `start` on."""
+        if self._fetches_many or not self._may_all_be_touched(indices, condemned):
+            samples.extend(self.samples(indices, condemned, start))
+            return
+        dataset, append = self._dataset, samples.append
+        while True:
+            before, error = len(samples), None
+            try:
+                # Nothing but the sample itself: while all is well, this loop is all that a policy costs.
+                for index in islice(indices, start, None):
+                    sample = dataset[index]
+                    if sample is None:
+                        break
+                    append(sample)
+            except Exception as raised:  # noqa: BLE001 - what a dataset raises is for the policy
+                error = raised
+            good = indices[start : start + len(samples) - before]
+            self.kept += good
+            self.position = start + len(good)
+            if self.position == len(indices):
+                return
+            index = indices[self.position]
+            others = _others(indices, self.position, condemned)
+            sample = self._settle(index, others, error or _is_none(index))
+            if sample is not MISSING:
+                append(sample)
+            start = self.position + 1
+
+    def samples(self, indices: list[Any], condemned: Collection[int], start: int = 0) -> Iterator[Any]:
+        """The good samples of these indices, from position `start` on, as they come."""
         fetched = self._together(indices, condemned)
-        for self.position, index in enumerate(indices):
+        for self.position in range(start, len(indices)):
+            index = indices[self.position]
             if self.position in fetched:
                 self.kept.append(index)
                 yield fetched[self.position]
@@ -87,21 +118,40 @@ class Care:
         refused = self._refused(index, is_condemned=is_condemned)
         if refused is not None:
             return self._untouched(index, others, refused)
-        tries = 0
-        while True:
+        sample, error = self._try(index)
+        if error is not None:
+            return self._settle(index, others, error)
+        self.kept.append(index)
+        return sample
+
+    def _settle(self, index: Any, others: Iterable[Any], error: Exception) -> Any:
+        """What becomes of a sample that has failed once with this exception."""
+        tries = 1
+        while (action := decide(self._policy, type(error), tries)) == "retry":
+            time.sleep(pause_s(self._policy, tries))
             tries += 1
-            sample, error = self._try(index)
-            if error is None:
+            sample, failed = self._try(index)
+            if failed is None:
                 self.kept.append(index)
                 return sample
-            action = decide(self._policy, type(error), tries)
-            if action != "retry":
-                return self._part_with(index, others, error, action, tries)
-            time.sleep(pause_s(self._policy, tries))
+            error = failed
+        return self._part_with(index, others, error, action, tries)
+
+    @property
+    def _fetches_many(self) -> bool:
+        return bool(getattr(self._dataset, "__getitems__", None))
+
+    def _may_all_be_touched(self, indices: list[Any], condemned: Collection[int]) -> bool:
+        """Whether none of these is refused; may say no when in doubt."""
+        refused = self._job.quarantined | self._job.condemned
+        if not refused:
+            return not condemned
+        # Numbers of numpy or torch need not be equal to what they stand for.
+        return not condemned and set(map(type, indices)) <= {int, str} and refused.isdisjoint(indices)
 
     def _together(self, indices: list[Any], condemned: Collection[int]) -> dict[int, Any]:
         """Samples by position, from a dataset that fetches many at once; none when that fails."""
-        if not getattr(self._dataset, "__getitems__", None):
+        if not self._fetches_many:
             return {}
         places = [
             place
@@ -118,7 +168,7 @@ class Care:
 
     def _try(self, index: Any) -> tuple[Any, Exception | None]:
         try:
-            if getattr(self._dataset, "__getitems__", None):
+            if self._fetches_many:
                 (sample,) = self._dataset.__getitems__([index])
             else:
                 sample = self._dataset[index]

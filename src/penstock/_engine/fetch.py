@@ -5,7 +5,8 @@ Does what torch's fetchers do, and also remembers where it is, so that a failure
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from operator import length_hint
 from typing import Any
 
 from torch.utils.data import default_collate
@@ -27,6 +28,7 @@ class Fetcher:
         self._job = job
         self._samples: list[Any] = []
         self._indices: Any = None
+        self._rest: Iterator[Any] | None = None
         self._is_collating = False
         self._has_ended = False
         self._care = None if job.policy is None else Care(job, dataset, job.policy)
@@ -42,7 +44,7 @@ class Fetcher:
 
         With an error policy, samples at the positions `condemned` are bad without being touched.
         """
-        self._indices, self._samples, self._is_collating = indices, [], False
+        self._indices, self._samples, self._rest, self._is_collating = indices, [], None, False
         if self._care is not None:
             self._care.begin()
         if self._iterator is not None:
@@ -74,11 +76,22 @@ class Fetcher:
             return f"sample index: {self._indices!r}"
         if self._care is None and getattr(self._dataset, "__getitems__", None):
             return f"sample indices: {self._indices!r}"  # fetched together: which one failed is not known
-        position = len(self._samples) if self._care is None else self._care.position
         try:
+            position = self._position()
             return f"sample index: {self._indices[position]!r} (position {position} in its batch)"
         except (IndexError, TypeError, KeyError):
             return ""
+
+    def _position(self) -> int:
+        """The position in the batch of the sample at which `fetch` failed; IndexError if it is not known."""
+        if self._care is not None:
+            return self._care.position
+        if self._rest is None:
+            return len(self._samples)
+        position = len(self._indices) - 1 - length_hint(self._rest, len(self._indices))  # it has gone past it
+        if position < 0:
+            raise IndexError
+        return position
 
     def _get(self, indices: Any) -> Any:
         dataset = self._dataset
@@ -91,8 +104,8 @@ class Fetcher:
             return self._samples
         append = self._samples.append
         if self._rows is None or not hasattr(indices, "__len__"):
-            for index in indices:
-                append(dataset[index])
+            self._rest = iter(indices)
+            self._samples = [dataset[index] for index in self._rest]
         else:
             self._rows.begin(len(indices))
             rest = iter(indices)
@@ -109,12 +122,18 @@ class Fetcher:
             sample = care.sample(indices, is_condemned=0 in condemned)
             self._samples = [sample]
             return EMPTY if sample is MISSING else sample
-        move = None
-        if self._rows is not None and hasattr(indices, "__len__"):
+        indices = self._indices = list(indices)
+        start = 0
+        if self._rows is not None:
             self._rows.begin(len(indices))
-            move = self._rows.move
-        for sample in care.samples(indices, condemned):
-            self._samples.append(sample if move is None else move(sample))
+            start = len(indices)
+            for sample in care.samples(indices, condemned):
+                self._samples.append(self._rows.move(sample))
+                if not self._rows.has_large and not getattr(self._dataset, "__getitems__", None):
+                    start = care.position + 1
+                    break
+        if start < len(indices):
+            care.fill(self._samples, indices, condemned, start)
         self._indices = care.kept
         return self._samples or EMPTY
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset, default_collate
@@ -335,6 +336,30 @@ def test_an_order_is_kept():
     dataset = Many(none=[2])
     found = fetched(dataset, [1, 2, 3], policy=ErrorPolicy("replace"))
     assert found[0] == [10, 30, 30]
+
+
+def test_many_are_fetched_once_beside_a_slab():
+    dataset, writer = Many(), SlabWriter()
+    fetcher = Fetcher(replace(MAP, collate_fn=default_collate), dataset, Rows(writer))
+    assert fetcher.fetch([1, 2, 3]).tolist() == [10, 20, 30]
+    assert dataset.calls == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("bad", [[1], [2], [3], [1, 2], [2, 3], [1, 2, 3]])
+def test_each_sample_is_touched_once_beside_a_slab(bad):
+    dataset = Tens(bad=bad)
+    fetcher = Fetcher(replace(MAP, collate_fn=default_collate), dataset, Rows(SlabWriter()))
+    batch = fetcher.fetch([1, 2, 3])
+    good = [10 * index for index in (1, 2, 3) if index not in bad]
+    assert (batch is EMPTY) if not good else (batch.tolist() == good)
+    assert dataset.touched == [1, 2, 3]
+    assert [each[0] for each in fetcher.bad] == bad
+
+
+def test_indices_of_numpy_are_known_by_their_number():
+    dataset = Tens()
+    found = fetched(dataset, list(np.array([1, 2, 3])), quarantined=frozenset([2]))
+    assert found == ([10, 30], [(2, "Quarantined", 0, "skip")])
 
 
 # ---- large samples ------------------------------------------------------------------------------
