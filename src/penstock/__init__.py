@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock._engine.policy import ErrorPolicy
     from penstock._loader import DataLoader
 
-__all__ = ["DataLoader", "__version__"]
+__all__ = ["DataLoader", "ErrorPolicy", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from penstock._loader import DataLoader
 
         return DataLoader
+    if name == "ErrorPolicy":
+        from penstock._engine.policy import ErrorPolicy
+
+        return ErrorPolicy
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -20,7 +20,17 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 from torch.utils.data.dataloader import (
@@ -34,17 +44,21 @@ from torch.utils.data.graph_settings import apply_sharding
 from penstock._arena import packing
 from penstock._arena.arena import Arena
 from penstock._base import host, settings
-from penstock._base.words import Backend, Birth, OnIterableCrash
+from penstock._base.words import Action, Backend, Birth, OnIterableCrash
 from penstock._engine import seeding, stale
 from penstock._engine.backends import birth, choice
-from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_of_a_batch
+from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, PlainFetcher, time_of_a_batch
 from penstock._engine.backends.process import ProcessBackend
 from penstock._engine.backends.thread import ThreadBackend
+from penstock._engine.bad_samples import BadSamples
 from penstock._engine.job import Job
+from penstock._engine.judge import Judge, killers
 from penstock._engine.mistakes import Memory, Mistakes
+from penstock._engine.policy import ErrorPolicy, decide_untouched, policy_of
+from penstock._engine.quarantine import Quarantine
 from penstock._engine.resume import Journal
 from penstock._engine.runtime import Recovery, Runtime, foreign_process
-from penstock.errors import MistakeWarning
+from penstock.errors import MistakeWarning, SettingsError, WorkerLostError
 
 _T_co = TypeVar("_T_co", covariant=True)
 _StockLoader = torch_dataloader.DataLoader  # bound now: `install` may put our class in its place
@@ -71,6 +85,10 @@ class DataLoader(_StockLoader[_T_co]):
             map-style dataset, send changed attributes to persistent workers.
         on_iterable_crash: what follows the death of a worker of an iterable dataset without `state_dict`:
             "raise" (default), or "replay" to make its stream again and drop what had been delivered.
+        on_error: what becomes of a sample that raises or is None: "raise" (default), "skip",
+            "replace", "retry", or a `penstock.ErrorPolicy`. What was bad is in `loader.errors`.
+        quarantine: path of a file to which bad samples are appended, one line of JSON each; the
+            indices that it already has are left out from the start.
 
     """
 
@@ -101,6 +119,8 @@ class DataLoader(_StockLoader[_T_co]):
         seed: int | None = None,
         cure: bool = False,
         on_iterable_crash: OnIterableCrash = "raise",
+        on_error: Action | ErrorPolicy = "raise",
+        quarantine: str | os.PathLike[str] | None = None,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
@@ -110,6 +130,8 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_restarts(max_restarts)
         settings.check_seed(seed, backend)
         settings.check_mistakes(cure, on_iterable_crash)
+        settings.check_quarantine(quarantine)
+        policy_of(on_error)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -130,6 +152,10 @@ class DataLoader(_StockLoader[_T_co]):
         self._is_own_shuffle = bool(shuffle) and generator is None
         self.cure = cure
         self.on_iterable_crash = on_iterable_crash
+        self.on_error = on_error
+        self.quarantine = quarantine
+        self.errors = BadSamples()
+        self._quarantine = None if quarantine is None else Quarantine(quarantine)
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -200,12 +226,15 @@ class DataLoader(_StockLoader[_T_co]):
         return iterator
 
     def _get_iterator(self) -> _BaseDataLoaderIter:
-        if self.num_workers == 0:
-            return super()._get_iterator() if self._sample_seed is None else LoaderIterator(self)
-        if self.backend in ("process", "auto") and not choice.has_processes():
+        has_care = _policy_with_care(self) is not None
+        if self.num_workers == 0 and self._sample_seed is None and not has_care:
+            return _naming_samples(super()._get_iterator())
+        if self.num_workers and self.backend in ("process", "auto") and not choice.has_processes():
             if self._sample_seed is not None:
                 warnings.warn(_NO_PROCESSES_TO_SEED, stacklevel=4)
                 return LoaderIterator(self)
+            if has_care:
+                raise SettingsError("PS005", _NO_CARE, fix="pass backend='thread', or set num_workers=0")
             warnings.warn(_NO_PROCESSES, stacklevel=3)
             return super()._get_iterator()
         self.check_worker_number_rationality()
@@ -279,17 +308,19 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._epoch = loader._epoch
         if self._seed is not None:
             self._base_seed = seeding.derive(self._seed, self._epoch, "workers") >> 2  # room for worker ids
+        self._seats = self._num_workers or 1  # without workers, the consumer takes the place of one
+        self._take_policy(loader)
         self._warm = Warm.of(loader)
         if loader.pack_lists:
             self._warm.packed = packing.pack_large(self._dataset, self._warm.packed)
         self._cure, self._is_watched = loader.cure, False
         context = loader.multiprocessing_context
         method = None if context is None else context.get_start_method()
-        is_here = self._num_workers == 0 or not choice.has_processes()
+        is_here = self._num_workers == 0 or (self._seed is not None and not choice.has_processes())
         self.choice = choice.choose(
-            "inline" if is_here and self._seed is not None else loader.backend,
+            "inline" if is_here else loader.backend,
             method,
-            self._trial(loader) if loader.backend == "auto" else None,
+            self._trial(loader) if loader.backend == "auto" and self._num_workers else None,
             is_iterable=self._dataset_kind == _DatasetKind.Iterable,
         )
         self._arena_bytes = loader.arena_bytes
@@ -300,22 +331,33 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._attributes = stale.snapshot(self._dataset) if is_kept else None
         self._runtime = Runtime(
             self._start(self.choice.backend, self.choice.birth),
-            workers=max(1, self._num_workers),
+            workers=self._seats,
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
             recovery=self._recovery(loader.max_restarts),
+            judge=self._judge(),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
-        is_iterable = self._dataset_kind == _DatasetKind.Iterable
         self._mistakes = self._runtime.mistakes = Mistakes(
-            self._num_workers,
+            self._seats,
             self._warm.mistakes,
-            is_iterable=is_iterable,
+            is_iterable=self._dataset_kind == _DatasetKind.Iterable,
             cure=loader.cure,
             is_persistent=self._persistent_workers,
         )
-        self._runtime.journal = Journal(self._num_workers, loader.on_iterable_crash) if is_iterable else None
+        self._runtime.journal = self._journal(loader.on_iterable_crash)
         self._reset(loader, first_iter=True)
+
+    def _take_policy(self, loader: DataLoader[Any]) -> None:
+        self._errors, self._quarantine = loader.errors, loader._quarantine
+        self._policy = _policy_with_care(loader)
+        if self._policy is not None and self._policy.can_skip and self._world_size > 1:
+            warnings.warn(_RANKS, stacklevel=5)
+        self._pool = _pool(loader) if self._policy is not None else 0
+
+    def _journal(self, on_crash: str) -> Journal | None:
+        is_kept = self.choice.backend == "process" and self._dataset_kind == _DatasetKind.Iterable
+        return Journal(self._seats, on_crash) if is_kept else None
 
     def _trial(self, loader: DataLoader[Any]) -> float | None:
         """For backend="auto": what a batch costs here, measured once per loader."""
@@ -340,15 +382,24 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             drop_last=self._drop_last,
             base_seed=int(self._base_seed),
             init_fn=self._worker_init_fn,
-            workers=max(1, self._num_workers),
+            workers=self._seats,
             shared_seed=self._shared_seed,
             birth=how,
             packed=self._warm.packed,
+            policy=self._policy,
+            quarantined=frozenset() if self._quarantine is None else self._quarantine.known,
+            condemned=frozenset() if self._policy is None else killers(self._errors),
+            pool=self._pool,
             seed=self._seed,
             epoch=self._epoch,
             is_watched=self._is_watched,
             cure=self._cure,
         )
+
+    def _judge(self) -> Judge | None:
+        if self._policy is None:
+            return None
+        return Judge(self._policy, self._errors, self._quarantine, is_batched=self._auto_collation)
 
     def _start(self, backend: Backend, how: Birth) -> Any:
         job = self._job(how)
@@ -381,6 +432,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             again=functools.partial(begin, birth),
             rebirths=tuple(functools.partial(begin, way) for way in ways),
             max_restarts=max_restarts,
+            raises_on_bad=self._policy is None or decide_untouched(self._policy, WorkerLostError) == "raise",
         )
 
     def _begin(self) -> Callable[[Birth], Any]:
@@ -481,6 +533,51 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             raise foreign_process()
 
 
+def _naming_samples(iterator: _BaseDataLoaderIter) -> _BaseDataLoaderIter:
+    """Take torch's own iterator for `num_workers=0`; failures of a map-style dataset name the sample."""
+    if iterator._dataset_kind == _DatasetKind.Map:
+        iterator._dataset_fetcher = PlainFetcher(  # type: ignore[attr-defined]
+            Job(
+                kind=_DatasetKind.Map,
+                dataset=iterator._dataset,
+                auto_collation=iterator._auto_collation,
+                collate_fn=iterator._collate_fn,
+                drop_last=iterator._drop_last,
+                base_seed=0,
+                init_fn=None,
+                workers=1,
+                shared_seed=None,
+                birth="forked",
+            )
+        )
+    return iterator
+
+
+def _policy_with_care(loader: DataLoader[Any]) -> ErrorPolicy | None:
+    """The loader's policy; None when every bad sample raises and nothing is written down."""
+    policy = policy_of(loader.on_error)
+    return None if policy.is_plain and loader._quarantine is None else policy
+
+
+def _pool(loader: DataLoader[Any]) -> int:
+    """The length of the dataset if the sampler draws from all of it, else 0.
+
+    Samples that the sampler would never draw, such as those held back for validation, replace nothing.
+    """
+    batches = loader.batch_sampler
+    sampler: Any = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    if batches is not None and type(batches) is not BatchSampler:
+        return 0
+    source = getattr(sampler, "dataset" if isinstance(sampler, DistributedSampler) else "data_source", None)
+    if type(sampler) not in (SequentialSampler, RandomSampler, DistributedSampler) or source is None:
+        return 0
+    try:
+        size = len(loader.dataset)  # type: ignore[arg-type]
+        return size if len(source) == size else 0
+    except TypeError:
+        return 0  # a dataset without length
+
+
 def _close(runtime: Runtime) -> None:
     # At the end of the interpreter daemon threads still run. What one of them is using is not ours to take
     # away under its hands; the workers end with the process.
@@ -498,6 +595,12 @@ _NO_PROCESSES = (
 _NO_PROCESSES_TO_SEED = (
     "[PS005] penstock's process workers need Linux; with `seed` this loader makes its batches in the "
     "training process instead."
+)
+_NO_CARE = "this platform has no process workers of ours, and torch's know no on_error or quarantine"
+_RANKS = (
+    '[PS507] on_error="skip" with several ranks: batches become smaller, and one whose samples are all bad '
+    "is not delivered, so that ranks may end at different steps and wait for each other. "
+    'on_error="replace" keeps the number of batches and their size.'
 )
 _TOO_MANY = (
     "This DataLoader will create {} worker processes in total. Our suggested max number of worker in "

@@ -122,6 +122,12 @@ CODES: dict[str, tuple[str, str]] = {
         "iterator for a batch. Workers and batches stay with the parent. Call `iter(loader)` in the "
         "child.",
     ),
+    "PS007": (
+        "the quarantine file cannot be used",
+        "`quarantine=` names a file that cannot be opened for reading and appending, or one with a line that "
+        "is no JSON object with an `index` (a number, a text or null). The message gives the line's number. "
+        "Nothing was started. Repair or remove the line; an empty or missing file is fine.",
+    ),
     "PS301": (
         "every worker yields the same samples",
         "Each worker iterates over its own copy of an iterable dataset. Unless `__iter__` asks "
@@ -173,6 +179,30 @@ CODES: dict[str, tuple[str, str]] = {
         "The batch was pickled in the worker but cannot be unpickled in the training process, usually "
         "because a class does its work in `__setstate__` or its `__reduce__` is wrong. `pickle.loads( "
         "pickle.dumps(batch))` at `num_workers=0` shows the same failure.",
+    ),
+    "PS505": (
+        "too many bad samples",
+        "The budget of the `ErrorPolicy` is spent: more bad samples in this pass than `most`, or, once "
+        "`probation` samples were drawn, a larger share of them than `most_rate`. The message gives the "
+        "counts and the first of them; `loader.errors` has the rest, with tracebacks. A wrong path or "
+        "a lost mount is the usual cause when nearly all are bad.",
+    ),
+    "PS506": (
+        "a sample is None",
+        "`__getitem__` returned None, or an iterable dataset yielded it, and the loader has an error policy: "
+        "None is a bad sample, and is treated like one that raises. Often the cause is a missing `return`. "
+        "Without an error policy, None goes to the collate function, as in torch.",
+    ),
+    "PS507": (
+        "skipping under several ranks",
+        "With `on_error='skip'` a rank may deliver smaller batches than the others, and fewer when all "
+        "samples of a batch are bad. Collective operations then wait for a rank that has ended. Use "
+        "`on_error='replace'`, or torch's `Join`.",
+    ),
+    "PS508": (
+        "the quarantine file cannot be written",
+        "A bad sample could not be appended to the quarantine file, usually because the disk is full. It is "
+        "in `loader.errors` all the same, and the run goes on.",
     ),
     "PS601": (
         "a worker died",

@@ -22,6 +22,7 @@ PROJECT = Path(penstock.__file__).parents[2] / "pyproject.toml"
         "penstock._base.settings",
         "penstock._base.host",
         "penstock._engine.ledger",
+        "penstock._engine.policy",
     ],
 )
 def test_importing_does_not_import_torch(module):

@@ -51,6 +51,10 @@ def many_cpus(monkeypatch):
         {"seed": 1, "backend": "thread"},
         {"cure": "yes"},
         {"on_iterable_crash": "skip"},
+        {"on_error": "ignore"},
+        {"on_error": None},
+        {"quarantine": 3},
+        {"quarantine": "/nowhere/bad.jsonl"},
     ],
     ids=str,
 )
@@ -60,17 +64,27 @@ def test_every_refusal_is_reached(options):
 
 
 def test_our_own_options_are_attributes():
-    loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True)
+    loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True, on_error="skip")
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
+    assert (loader.on_error, loader.quarantine) == ("skip", None)
     assert (loader.seed, DataLoader(Rows(), seed=3).seed) == (None, 3)
     loader = DataLoader(Rows(), cure=True, on_iterable_crash="replay")
     assert (loader.cure, loader.on_iterable_crash) == (True, "replay")
 
 
-OWN = ["backend", "arena_bytes", "pack_lists", "max_restarts", "seed", "cure", "on_iterable_crash"]
+OWN = [
+    "backend",
+    "arena_bytes",
+    "pack_lists",
+    "max_restarts",
+    "seed",
+    "cure",
+    "on_iterable_crash",
+    "on_error",
+]
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [*OWN, "quarantine"])
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
 
@@ -157,6 +171,45 @@ def test_auto_measures_single_samples_without_batches(monkeypatch):
 
 def test_without_workers_the_iterator_is_torchs():
     assert not isinstance(iter(DataLoader(Rows())), module.LoaderIterator)
+
+
+def test_with_an_error_policy_it_is_ours():
+    iterator = iter(DataLoader(Rows(), on_error="skip"))
+    assert isinstance(iterator, module.LoaderIterator)
+    assert iterator.choice.backend == "inline"
+
+
+def test_without_our_processes_an_error_policy_is_refused(monkeypatch):
+    monkeypatch.setattr(choice, "has_processes", lambda: False)
+    with pytest.raises(SettingsError) as caught:
+        iter(DataLoader(Rows(), num_workers=1, on_error="skip"))
+    assert str(caught.value) == (
+        "[PS005] this platform has no process workers of ours, and torch's know no on_error or quarantine\n"
+        "  fix:  pass backend='thread', or set num_workers=0\n"
+        "  more: penstock explain PS005"
+    )
+
+
+def pool(**options):
+    return module._pool(DataLoader(Rows(), **options))
+
+
+def test_a_sampler_of_the_whole_dataset_lets_all_of_it_replace():
+    distributed = torch.utils.data.DistributedSampler(Rows(), 2, 0)
+    whole = [{}, {"shuffle": True}, {"batch_size": None}, {"sampler": distributed}]
+    assert [pool(**options) for options in whole] == [10, 10, 10, 10]
+
+
+def test_a_sampler_of_a_part_lets_none_but_its_own_replace():
+    subset = torch.utils.data.SubsetRandomSampler([1, 2])
+    parts = [
+        {"sampler": subset},
+        {"sampler": [1, 2]},
+        {"sampler": torch.utils.data.RandomSampler(range(5))},
+        {"batch_sampler": [[1], [2]]},
+        {"batch_sampler": torch.utils.data.BatchSampler(subset, 2, drop_last=False)},
+    ]
+    assert [pool(**options) for options in parts] == [0] * 5
 
 
 def test_an_iterator_in_a_fork_is_refused():

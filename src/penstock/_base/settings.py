@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import os
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from penstock._base.words import Backend, OnIterableCrash
+from penstock._base.words import Action, Backend, OnIterableCrash
 from penstock.errors import SettingsError, SettingsTypeError
 
 BACKENDS: tuple[str, ...] = get_args(Backend)
 SEEDS = 1 << 64
+ACTIONS: tuple[str, ...] = get_args(Action)
 ON_ITERABLE_CRASH: tuple[str, ...] = get_args(OnIterableCrash)
 
 
@@ -215,6 +217,66 @@ def check_epoch(epoch: Any) -> None:
     _check_integer("epoch", epoch)
     if epoch < 0:
         raise _out_of_range("epoch should be non-negative", f"epoch={epoch!r}", "epoch=0")
+
+
+def check_on_error(on_error: Any) -> None:
+    """Refuse what is neither an action nor (the caller has looked) a policy."""
+    if not isinstance(on_error, str):
+        allowed = f"one of {', '.join(map(repr, ACTIONS))} or a penstock.ErrorPolicy"
+        raise _wrong_type("on_error", on_error, allowed, 'on_error="raise"')
+    _check_action("on_error", on_error, ACTIONS)
+
+
+def check_quarantine(quarantine: Any) -> None:
+    """Refuse what is no path."""
+    if quarantine is not None and not isinstance(quarantine, (str, os.PathLike)):
+        raise _wrong_type("quarantine", quarantine, "the path of a file or None", "quarantine=None")
+
+
+def check_policy(given: dict[str, Any]) -> None:
+    """Refuse values of an ErrorPolicy, given by the names of its fields."""
+    _check_action("ErrorPolicy.default", given["default"], ACTIONS)
+    _check_action("ErrorPolicy.then", given["then"], [action for action in ACTIONS if action != "retry"])
+    by_type, example = given["by_type"], 'a dict such as {OSError: "retry"}'
+    if not isinstance(by_type, Mapping):
+        raise _wrong_type("ErrorPolicy.by_type", by_type, "a mapping of exception types to actions", example)
+    for kind, action in by_type.items():
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise _wrong_type("ErrorPolicy.by_type key", kind, "a type of exceptions", example)
+        _check_action(f"ErrorPolicy.by_type[{kind.__name__}]", action, ACTIONS)
+    for name, least in (("retries", 1), ("most", 0), ("probation", 0)):
+        if not (name == "most" and given[name] is None):
+            _check_at_least(f"ErrorPolicy.{name}", given[name], least)
+    _check_between("ErrorPolicy.backoff", given["backoff"], math.inf)
+    if given["most_rate"] is not None:
+        _check_between("ErrorPolicy.most_rate", given["most_rate"], 1)
+
+
+def _check_action(name: str, value: Any, allowed: Iterable[str]) -> None:
+    allowed = list(allowed)
+    if value not in allowed:
+        raise _out_of_range(
+            f"{name} option should be one of {', '.join(map(repr, allowed))}",
+            f"{name}={value!r}", f"{name}={_nearest(value, allowed)!r}",
+        )  # fmt: skip
+
+
+def _check_at_least(name: str, value: Any, least: int) -> None:
+    _check_integer(name, value)
+    if value < least:
+        raise _out_of_range(
+            f"{name} option should be at least {least}", f"{name}={value!r}", f"{name}={least}"
+        )
+
+
+def _check_between(name: str, value: Any, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _wrong_type(name, value, "a number", f"{name}=0.1")
+    number = float(value)
+    if not 0 <= number <= most:  # NaN neither
+        allowed = "0 or more" if most == math.inf else f"from 0 to {most}"
+        nearest = most if number > most else 0
+        raise _out_of_range(f"{name} option should be {allowed}", f"{name}={value!r}", f"{name}={nearest}")
 
 
 def _check_integer(name: str, value: Any) -> None:

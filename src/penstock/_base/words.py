@@ -8,6 +8,7 @@ from typing import Any, Literal
 Backend = Literal["process", "thread", "inline", "auto"]
 Birth = Literal["forked", "clean"]
 OnIterableCrash = Literal["raise", "replay"]
+Action = Literal["raise", "skip", "replace", "retry"]  # what becomes of a bad sample
 
 
 @dataclass(frozen=True, slots=True)

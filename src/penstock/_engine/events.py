@@ -12,6 +12,7 @@ class Answered(NamedTuple):
     number: int
     attempt: int
     payload: Any
+    bad: tuple[Any, ...] = ()  # bad_samples.BadSample, as their fields
     state: bytes | None = None  # where this left an iterable dataset, if it can tell
 
 
@@ -34,6 +35,9 @@ class Rewound(NamedTuple):
     """A worker is ready for the next epoch."""
 
     worker: int
+
+
+EMPTY: Any = object()  # what a backend opens when no sample of the batch is left
 
 
 class Noticed(NamedTuple):

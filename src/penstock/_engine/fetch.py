@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Collection, Iterator
+from operator import length_hint
 from typing import Any
 
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
+from penstock._engine.care import MISSING, Care
+from penstock._engine.events import EMPTY
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder, first_of
@@ -34,15 +38,34 @@ class Fetcher:
         self._job = job
         self._samples: list[Any] = []
         self._indices: Any = None
+        self._rest: Iterator[Any] | None = None
         self._is_collating = False
         self._has_ended = False
+        self._care = None if job.policy is None else Care(job, self._dataset, job.policy)
         self._ahead: list[Any] = []
         self._iterator: Any = iter(dataset) if job.kind == _DatasetKind.Iterable else None
 
-    def fetch(self, indices: Any) -> Any:
-        """The batch for these indices. StopIteration: the iterable dataset has ended."""
-        self._indices, self._samples, self._is_collating = indices, [], False
-        samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
+    @property
+    def bad(self) -> tuple[Any, ...]:
+        """The bad samples of the last batch, as plain tuples."""
+        return () if self._care is None else tuple(sample.as_tuple() for sample in self._care.bad)
+
+    def fetch(self, indices: Any, condemned: Collection[int] = ()) -> Any:
+        """The batch for these indices, or EMPTY. StopIteration: the iterable dataset has ended.
+
+        With an error policy, samples at the positions `condemned` are bad without being touched.
+        """
+        self._indices, self._samples, self._rest, self._is_collating = indices, [], None, False
+        if self._care is not None:
+            self._care.begin()
+        if self._iterator is not None:
+            samples = self._from_iterator(indices)
+        elif self._care is not None:
+            samples = self._get_with_care(self._care, indices, condemned)
+        else:
+            samples = self._get(indices)
+        if samples is EMPTY:
+            return EMPTY
         self._is_collating = True
         if self._seeder is not None:
             self._seeder.seed_collate(first_of(indices) if self._job.auto_collation else indices)
@@ -101,13 +124,24 @@ class Fetcher:
             return ""
         if not self._job.auto_collation:
             return f"sample index: {self._indices!r}"
-        if getattr(self._dataset, "__getitems__", None):
+        if self._care is None and getattr(self._dataset, "__getitems__", None):
             return f"sample indices: {self._indices!r}"  # fetched together: which one failed is not known
-        position = len(self._samples)
         try:
+            position = self._position()
             return f"sample index: {self._indices[position]!r} (position {position} in its batch)"
         except (IndexError, TypeError, KeyError):
             return ""
+
+    def _position(self) -> int:
+        """The position in the batch of the sample at which `fetch` failed; IndexError if it is not known."""
+        if self._care is not None:
+            return self._care.position
+        if self._rest is None:
+            return len(self._samples)
+        position = len(self._indices) - 1 - length_hint(self._rest, len(self._indices))  # it has gone past it
+        if position < 0:
+            raise IndexError
+        return position
 
     def _get(self, indices: Any) -> Any:
         dataset = self._dataset
@@ -120,8 +154,8 @@ class Fetcher:
             return self._samples
         append = self._samples.append
         if self._rows is None or not hasattr(indices, "__len__"):
-            for index in indices:
-                append(dataset[index])
+            self._rest = iter(indices)
+            self._samples = [dataset[index] for index in self._rest]
         else:
             self._rows.begin(len(indices))
             rest = iter(indices)
@@ -133,19 +167,50 @@ class Fetcher:
                 append(dataset[index])
         return self._samples
 
+    def _get_with_care(self, care: Care, indices: Any, condemned: Collection[int]) -> Any:
+        if not self._job.auto_collation:
+            sample = care.sample(indices, is_condemned=0 in condemned)
+            self._samples = [sample]
+            return EMPTY if sample is MISSING else sample
+        indices = self._indices = list(indices)
+        start = 0
+        if self._rows is not None:
+            self._rows.begin(len(indices))
+            start = len(indices)
+            for sample in care.samples(indices, condemned):
+                self._samples.append(self._rows.move(sample))
+                if not self._rows.has_large and not getattr(self._dataset, "__getitems__", None):
+                    start = care.position + 1
+                    break
+        if start < len(indices):
+            care.fill(self._samples, indices, condemned, start)
+        self._indices = care.kept
+        return self._samples or EMPTY
+
     def _from_iterator(self, indices: Any) -> Any:
         assert self._iterator is not None
         if self._has_ended:
             raise StopIteration
+        take = next if self._care is None else self._care.next_of
         if not self._job.auto_collation:
-            return next(self._iterator)
+            try:
+                return take(self._iterator)
+            except StopIteration:
+                return self._end()
         samples = self._samples
         for _ in indices:
             try:
-                samples.append(next(self._iterator))
+                samples.append(take(self._iterator))
             except StopIteration:
                 self._has_ended = True
                 break
         if not samples or (self._job.drop_last and len(samples) < len(indices)):
-            raise StopIteration
+            return self._end()
         return samples
+
+    def _end(self) -> Any:
+        """The end of the dataset; once more a batch, without samples, if there are bad ones to tell of."""
+        if self._care is None or not self._care.bad:
+            raise StopIteration
+        self._has_ended = True
+        return EMPTY

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._base.words import Birth
+from penstock._engine.policy import ErrorPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,7 @@ class Job:
     epoch: int = 0  # counts for `seed` alone; later ones come with Rewind
     is_watched: bool = False  # tell the consumer of the first samples (see `watch`)
     cure: bool = False
+    policy: ErrorPolicy | None = None  # None: a bad sample raises, as in torch
+    quarantined: frozenset[int | str] = frozenset()  # indices that must not be touched
+    condemned: frozenset[int | str] = frozenset()  # the same, because they kill
+    pool: int = 0  # indices below this may replace a bad one; 0: only those of the same batch

@@ -53,7 +53,8 @@ class Filled(NamedTuple):
     slab: int
     nbytes: int  # reserved now
     is_kept: bool  # user code in the worker still holds a piece: never write this slab again
-    place: Any  # codec.Place, as its fields
+    place: Any  # codec.Place, as its fields; None when no sample of the batch is left
+    bad: tuple[Any, ...] = ()  # bad_samples.BadSample, as their fields
     state: bytes | None = None  # where this left an iterable dataset, if it can tell
 
 
@@ -67,6 +68,7 @@ class Failed(NamedTuple):
     nbytes: int
     is_kept: bool
     failure: Any  # failure.Failure, as its fields
+    bad: tuple[Any, ...] = ()  # as in Filled
 
 
 class Exhausted(NamedTuple):

@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from penstock._engine import events, mistakes, shutdown
@@ -91,6 +91,16 @@ class Recovery(NamedTuple):
     raises_on_bad: bool = True  # a sample that kills is an error, not left out
 
 
+class Judge(Protocol):
+    """Who keeps count of bad samples, as the runtime needs it."""
+
+    def begin(self) -> None:
+        """An epoch begins."""
+
+    def note(self, indices: Any, bad: Iterable[Any]) -> None:
+        """The batch of these indices is delivered; raises when too many samples were bad."""
+
+
 class Runtime:
     """The engine of one iterator."""
 
@@ -102,7 +112,9 @@ class Runtime:
         depth: int,
         in_order: bool,
         recovery: Recovery | None = None,
+        judge: Judge | None = None,
     ) -> None:
+        """`judge` is told of each batch that is delivered and of the bad samples in it."""
         self._backend = backend
         self._recovery = recovery or Recovery()
         self._rebirths = deque(self._recovery.rebirths)
@@ -119,6 +131,8 @@ class Runtime:
         self._scheduler = Scheduler(workers, depth, in_order=in_order)
         self._answers: dict[int, Any] = {}
         self._undispatched: deque[tuple[int, int]] = deque()
+        self._judge = judge
+        self._bad: dict[int, tuple[Any, ...]] = {}  # bad samples of answers
         self._gone: dict[int, events.WorkerLost] = {}
         self.is_closed = False
         self.is_torn = False
@@ -146,6 +160,8 @@ class Runtime:
         try:
             if not is_first:
                 self._rewind(shared_seed, epoch, attributes)
+            if self._judge is not None:
+                self._judge.begin()
             self._sampler = sampler
             for _ in range(self._workers * self._depth):
                 self._plan()
@@ -162,7 +178,10 @@ class Runtime:
         while True:
             number = self._scheduler.next_ready()
             if number is not None:
-                return self._deliver(number)
+                batch = self._deliver(number)
+                if batch is not events.EMPTY:
+                    return batch
+                continue
             if not self._scheduler.outstanding or self.is_closed:
                 raise StopIteration
             self._refuse_the_dead()
@@ -225,9 +244,12 @@ class Runtime:
     def _deliver(self, number: int) -> Any:
         self.is_torn = True
         payload = self._answers.pop(number)
+        indices = self._indices(number) if self._judge is not None else None
         self._scheduler.deliver(number)
         try:
             self._plan()
+            if self._judge is not None:
+                self._judge.note(indices, self._bad.pop(number, ()))
             self.is_torn = False
             return self._open(payload)
         except BaseException as error:  # the sampler's, the worker's, or one that came from outside
@@ -258,6 +280,8 @@ class Runtime:
         if isinstance(event, events.Answered):
             if self._scheduler.fill(event.number, event.attempt):
                 self._answers[event.number] = event.payload
+                if event.bad:
+                    self._bad[event.number] = event.bad
                 self._restarts.answered(event.worker)
                 self._suspects.answered(event.number)
                 if self.journal is not None:
@@ -301,7 +325,7 @@ class Runtime:
         """Whether a successor could do what this worker had to do."""
         if self.journal is None:
             if numbers:
-                self._judge(numbers[0], event)
+                self._suspect(numbers[0], event)
             return not self._backend.is_gone or self._recovery.again is not None
         if not numbers:
             return not self._backend.is_gone
@@ -326,7 +350,7 @@ class Runtime:
         is_sharded = self.mistakes is not None and bool(self.mistakes.is_sharded)
         return self.journal.plan(worker, self._indices(numbers[0]), is_sharded=is_sharded)
 
-    def _judge(self, number: int, event: events.WorkerLost) -> None:
+    def _suspect(self, number: int, event: events.WorkerLost) -> None:
         """Ask whether a sample of the ticket that was in hand is the cause."""
         verdict = self._suspects.lost(number, event.position, event.status)
         if verdict.is_hopeless or (verdict.condemned is not None and self._recovery.raises_on_bad):
@@ -413,6 +437,7 @@ class Runtime:
     def _rewind(self, shared_seed: int | None, epoch: int, attributes: tuple[Any, ...]) -> None:
         """Wait until every worker is ready for the next epoch; drop what is left of the last one."""
         self._drop_answers()
+        self._bad.clear()
         self._undispatched.clear()
         old, self._scheduler = (
             self._scheduler,

@@ -35,6 +35,7 @@ from penstock._base import libc
 from penstock._engine import failure, resume, rng_objects, stale
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.collate import collate_into
+from penstock._engine.events import EMPTY
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Signs, Verdict
@@ -252,20 +253,22 @@ class Worker:
             told, self._start_failure = self._start_failure, None
             return self._fail(ticket, told)
         try:
-            batch = fetcher.fetch(ticket.indices)
+            batch = fetcher.fetch(ticket.indices, ticket.condemned)
         except StopIteration:
             if self._job.kind != _DatasetKind.Iterable:
                 raise
             self._has_ended = True
             self._writer.finish()
             return Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, self._writer.nbytes)
-        place = self._encode(batch, ticket)
+        place = None if batch is EMPTY else tuple(self._encode(batch, ticket))
         del batch
         fetcher.forget()
         nbytes = self._writer.nbytes
         is_kept = self._writer.finish()
-        answer = Filled(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(place))
-        return answer._replace(state=self._state()) if self._has_state else answer
+        state = self._state() if self._has_state else None
+        return Filled(
+            self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, place, fetcher.bad, state
+        )
 
     def _state(self) -> bytes | None:
         """Where the stream is; None when it was looked ahead, or cannot tell, and then is not asked again."""
@@ -298,11 +301,13 @@ class Worker:
     def _fail(self, ticket: Assign, told: failure.Failure | None) -> Failed:
         if told is None:
             told = failure.describe(RuntimeError("the worker could not be started"), self._id)
+        bad: tuple[Any, ...] = ()
         if self._fetcher is not None:
+            bad = self._fetcher.bad
             self._fetcher.forget()
         nbytes = self._writer.nbytes
         is_kept = self._writer.finish()
-        return Failed(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(told))
+        return Failed(self._id, ticket.number, ticket.attempt, ticket.slab, nbytes, is_kept, tuple(told), bad)
 
 
 def warm_up() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -396,6 +397,20 @@ def test_cure_is_true_or_false(value, kind):
     )
 
 
+# ---- bad samples --------------------------------------------------------------------------------
+
+
+def test_a_quarantine_that_is_no_path_is_refused():
+    with pytest.raises(SettingsTypeError) as caught:
+        settings.check_quarantine(3)
+    assert str(caught.value) == (
+        "[PS001] quarantine option should be the path of a file or None\n"
+        "  why:  got quarantine=3, of type int\n"
+        "  fix:  pass quarantine=None\n"
+        "  more: penstock explain PS001"
+    )
+
+
 def test_what_follows_a_crash_is_one_of_two():
     assert refusal(SettingsError, settings.check_mistakes, True, "reply") == (
         "[PS002] on_iterable_crash option should be one of 'raise', 'replay'\n"
@@ -403,3 +418,8 @@ def test_what_follows_a_crash_is_one_of_two():
         "  fix:  the nearest allowed value is on_iterable_crash='replay'\n"
         "  more: penstock explain PS002"
     )
+
+
+@pytest.mark.parametrize("path", [None, "bad.jsonl", Path("bad.jsonl")])
+def test_a_path_is_taken(path):
+    settings.check_quarantine(path)

@@ -112,6 +112,15 @@ def test_a_failing_sample_is_named_with_its_place():
     assert where(Fetcher(MAP, Squares()), [4, 13, 5]) == "sample index: 13 (position 1 in its batch)"
 
 
+def test_a_failing_sample_of_an_iterator_of_indices_is_not_named():
+    assert where(Fetcher(MAP, Squares()), iter([4, 13, 5])) == ""
+
+
+@pytest.mark.parametrize("indices", [(4, 13, 5), range(13, 15), torch.tensor([4, 13])], ids=str)
+def test_a_failing_sample_is_named_whatever_holds_the_indices(indices):
+    assert "13" in where(Fetcher(MAP, Squares()), indices)
+
+
 def test_a_failing_sample_without_batches_is_named():
     assert where(Fetcher(SINGLE, Squares()), 13) == "sample index: 13"
 

@@ -546,7 +546,7 @@ def test_without_a_judge_signs_are_nothing():
 
 
 def test_the_journal_keeps_what_was_answered():
-    runtime, _, _ = begun([Answered(0, 0, 0, "batch 0", b"there")])
+    runtime, _, _ = begun([Answered(0, 0, 0, "batch 0", state=b"there")])
     runtime.journal = Journal(1)
     batches(runtime, 1)
     assert runtime.journal.plan(0, [0]).state == b"there"

@@ -63,7 +63,7 @@ class InlineBackend:
             payload = (None, end)
         except Exception as error:  # noqa: BLE001 - raised when its batch is due
             payload = (None, error)
-        return [events.Answered(worker, number, attempt, payload)]
+        return [events.Answered(worker, number, attempt, payload, self._fetcher.bad)]
 
     def open(self, payload: Any) -> Any:
         """The batch, or the exception, as it was raised."""
@@ -94,6 +94,27 @@ class InlineBackend:
     def close(self) -> None:
         """Drop what is left."""
         self._tickets.clear()
+
+
+class PlainFetcher:
+    """Stands in torch's own iterator for its fetcher: the same batches, failures that name the sample."""
+
+    def __init__(self, job: Job) -> None:
+        self._fetcher = Fetcher(job, job.dataset)
+
+    def fetch(self, indices: Any) -> Any:
+        """The batch of a map-style dataset. A StopIteration of its own is an error, not the end."""
+        try:
+            return self._fetcher.fetch(indices)
+        except StopIteration as end:
+            raise failure.unpack(failure.describe(end, 0, self._fetcher.where())) from None
+        except Exception as error:
+            note = self._fetcher.where()
+            if note and hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(note)
+            raise
+        finally:
+            self._fetcher.forget()
 
 
 def time_of_a_batch(job: Job, indices: list[Any]) -> float | None:

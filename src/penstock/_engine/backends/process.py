@@ -48,7 +48,10 @@ CONTROL_LIMIT_S = 30.0
 
 
 class Payload(NamedTuple):
-    """An answer that has arrived: its slab, and where the batch lies or why there is none."""
+    """An answer that has arrived: its slab, and where the batch lies or why there is none.
+
+    With neither, all of its samples were bad and left out.
+    """
 
     slab: Slab
     nbytes: int
@@ -217,7 +220,9 @@ class ProcessBackend:
         if payload.failure is not None:
             self.arena.cancel(slab)
             raise failure.unpack(payload.failure)
-        assert payload.place is not None
+        if payload.place is None:
+            self.arena.cancel(slab)
+            return events.EMPTY
         view, is_held = self.arena.open(slab, payload.nbytes, payload.place.end)
         try:
             batch = codec.decode(view, payload.place, copy=not is_held)
@@ -315,11 +320,13 @@ class ProcessBackend:
             return
         slab.is_spent |= message.is_kept
         if isinstance(message, Filled):
-            payload, state = Payload(slab, message.nbytes, codec.Place(*message.place), None), message.state
+            place = None if message.place is None else codec.Place(*message.place)
+            payload, state = Payload(slab, message.nbytes, place, None), message.state
         else:
             assert isinstance(message, Failed), message
             payload, state = Payload(slab, message.nbytes, None, failure.Failure(*message.failure)), None
-        self._heard.append(events.Answered(message.worker, message.number, message.attempt, payload, state))
+        worker, number, attempt = message.worker, message.number, message.attempt
+        self._heard.append(events.Answered(worker, number, attempt, payload, message.bad, state))
 
     def _hear_zygote(self) -> None:
         try:

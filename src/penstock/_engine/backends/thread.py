@@ -150,7 +150,8 @@ class ThreadBackend:
             if not isinstance(error, Exception):
                 error = _left(worker, error, indices)
             payload = (None, error, state.fetcher.where() if state.fetcher else "", worker)
-        return events.Answered(worker, number, attempt, payload)
+        bad = () if state.fetcher is None else state.fetcher.bad
+        return events.Answered(worker, number, attempt, payload, bad)
 
 
 class _ThreadState:
