@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe, Sampler
@@ -37,6 +37,7 @@ from penstock._engine.backends.inline import TRIAL_BATCHES, InlineBackend, time_
 from penstock._engine.backends.process import ProcessBackend
 from penstock._engine.backends.thread import ThreadBackend
 from penstock._engine.job import Job
+from penstock._engine.lookout import Lookout
 from penstock._engine.runtime import Runtime, foreign_process
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -56,6 +57,11 @@ class DataLoader(_StockLoader[_T_co]):
             ones are copied out; None takes a quarter of what is free.
         pack_lists: show workers large lists of strings, bytes or numbers in the dataset as one
             packed buffer, so that reading them does not copy their pages into every worker.
+        stall_warn: seconds without any progress of a worker that the program waits for, until a warning
+            tells where it is; "auto" (default) is five times what its slowest recent batch took, at least
+            10 s; None never warns.
+        stall_timeout: seconds until such a worker, if it gives no sign of life at all, is ended; None waits
+            for ever.
 
     """
 
@@ -82,12 +88,15 @@ class DataLoader(_StockLoader[_T_co]):
         backend: Backend = "process",
         arena_bytes: int | None = None,
         pack_lists: bool = False,
+        stall_warn: float | Literal["auto"] | None = "auto",
+        stall_timeout: float | None = 30.0,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
         settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
         settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
+        settings.check_stalls(stall_warn, stall_timeout)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -102,6 +111,8 @@ class DataLoader(_StockLoader[_T_co]):
         self.backend = backend
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
+        self.stall_warn = stall_warn
+        self.stall_timeout = stall_timeout
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -229,6 +240,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
             rebirths=self._rebirths(),
+            lookout=Lookout(loader.stall_warn, loader.stall_timeout),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
         self._reset(loader, first_iter=True)

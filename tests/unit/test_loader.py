@@ -60,7 +60,7 @@ def test_our_own_options_are_attributes():
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
 
 
-@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists"])
+@pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists", "stall_warn", "stall_timeout"])
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
 

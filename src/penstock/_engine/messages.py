@@ -79,7 +79,7 @@ class Rewound(NamedTuple):
 
 
 class Spawn(NamedTuple):
-    """Fork a worker; its end of the channel comes along."""
+    """Fork a worker; its end of the channel comes along, then its black box."""
 
     worker: int
 

@@ -22,7 +22,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock._engine import events, shutdown
+from penstock._engine.black_box import Report
+from penstock._engine.lookout import STALLED, Lookout, Ticket, stack_lines, where
 from penstock._engine.scheduler import Scheduler
+from penstock._engine.stall import Observation
 from penstock.errors import PenstockError, SettingsError, WorkerLostError
 
 # The longest sleep without a look at the workers; events wake it earlier.
@@ -54,6 +57,18 @@ class Backend(Protocol):
     def find_stuck(self, workers: list[int]) -> int | None:
         """One of these workers that provably waits for what can never come, or None."""
 
+    def observe(self, worker: int) -> Observation | None:
+        """What can be seen of a worker from outside; None when nothing can."""
+
+    def report(self, worker: int) -> Report:
+        """What a worker says that it is doing. For what can be observed only."""
+
+    def ask_stack(self, worker: int) -> str:
+        """A worker's Python stack, or nothing if it does not answer soon. For what can be observed only."""
+
+    def kill(self, worker: int, reason: str) -> None:
+        """End a worker; its `WorkerLost` gives the reason. For what can be observed only."""
+
 
 class Runtime:
     """The engine of one iterator."""
@@ -66,9 +81,11 @@ class Runtime:
         depth: int,
         in_order: bool,
         rebirths: Iterable[Callable[[], Backend]] = (),
+        lookout: Lookout | None = None,
     ) -> None:
         """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck."""
         self._backend = backend
+        self._lookout = lookout or Lookout()
         self._rebirths = deque(rebirths)
         self._workers = workers
         self._depth = depth
@@ -179,16 +196,33 @@ class Runtime:
 
     def _advance(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s if timeout_s else None
-        left = timeout_s or LOOK_S
-        while not (heard := self._backend.wait(min(left, LOOK_S))):
+        step_s = self._lookout.step_s(LOOK_S)
+        left = timeout_s or step_s
+        while not (heard := self._backend.wait(min(left, step_s))):
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
                 raise self._timed_out(timeout_s)
             busy = [worker for worker in range(self._workers) if self._scheduler.tickets_of(worker)]
             stuck = self._backend.find_stuck(busy)
             if stuck is not None:
                 self._begin_again(stuck)
+                continue
+            self._look(self._scheduler.awaited())
         for event in heard:
             self._hear(event)
+
+    def _look(self, awaited: Iterable[int]) -> None:
+        """Look at the workers that hold up the consumer; see `lookout`."""
+        if not self._lookout.is_on:
+            return
+        waiting = {number for number, _ in self._undispatched}  # nobody has got them yet
+        oldest: dict[int, Ticket] = {}
+        for number in sorted(awaited):
+            worker = self._scheduler.owner(number)
+            if number not in waiting and worker not in self._gone:
+                oldest.setdefault(worker, Ticket(worker, number, self._indices(number)))
+        self._backend.is_asleep = True  # whatever is raised from here disturbs nothing
+        self._lookout.look(self._backend, list(oldest.values()))
+        self._backend.is_asleep = False
 
     def _begin_again(self, stuck: int) -> None:
         """Give up forked workers that inherited a locked lock; start others in their place."""
@@ -241,10 +275,13 @@ class Runtime:
             self._scheduler,
             Scheduler(self._workers, self._depth, in_order=self._in_order),
         )
+        self._lookout.begin()
         self._backend.rewind(shared_seed)
         missing = set(range(self._workers))
         while missing and not self._gone:
-            for event in self._backend.wait(LOOK_S):
+            heard = self._backend.wait(self._lookout.step_s(LOOK_S))
+            self._look_at_late(missing if not heard else ())
+            for event in heard:
                 if isinstance(event, events.Answered):
                     self._backend.discard(event.payload)
                 elif isinstance(event, events.Rewound):
@@ -254,6 +291,11 @@ class Runtime:
         for lost in self._gone.values():
             numbers = old.tickets_of(lost.worker)
             raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
+
+    def _look_at_late(self, workers: Iterable[int]) -> None:
+        if self._lookout.is_on:  # what each is still at counts as a ticket of its own
+            late = [Ticket(worker, -1 - worker, None) for worker in workers]
+            self._lookout.look(self._backend, late)
 
     # ---- words ----------------------------------------------------------------------------------
 
@@ -283,16 +325,27 @@ def worker_died(event: events.WorkerLost, indices: Any) -> WorkerLostError:
             why=f"errno {event.status}",
             fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
         )
-    if event.status < 0:
+    if event.reason == STALLED:
+        what = "made no progress, and was ended"
+    elif event.status < 0:
         what = f"is killed by signal: {signal.strsignal(-event.status)} ({_signal_name(-event.status)})"
     else:
         what = f"exited unexpectedly with exit code {event.status}"
     return WorkerLostError(
         "PS601",
         f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}",
-        why=f"it was loading sample indices {_few(indices)}" if indices is not None else "",
-        fix="load these samples at num_workers=0 to see the failure in the training process",
+        why="\n".join(["; ".join(_evidence(event, indices)), *stack_lines(event.stack)]),
+        fix=_OOM_FIX if event.was_oom else _DIED_FIX,
     )
+
+
+def _evidence(event: events.WorkerLost, indices: Any) -> Iterator[str]:
+    if indices is not None:
+        yield f"it was loading sample indices {_few(indices)}"
+    if event.phase:
+        yield where(event, indices)
+    if event.was_oom:
+        yield "the kernel has killed a process here for want of memory since the workers were started"
 
 
 def _signal_name(number: int) -> str:
@@ -328,6 +381,8 @@ def _few(indices: Any) -> str:
     return str(indices)
 
 
+_DIED_FIX = "load these samples at num_workers=0 to see the failure in the training process"
+_OOM_FIX = "lower `num_workers`, `prefetch_factor` or `batch_size`, or raise the memory limit"
 _STUCK = (
     "[PS604] worker {} inherited a lock that another thread held at the fork, and nobody can release it: "
     "all workers were started again, and no batch was lost. Pass multiprocessing_context='forkserver' "

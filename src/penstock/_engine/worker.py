@@ -32,7 +32,8 @@ from penstock._arena import codec
 from penstock._arena.segment import Segment
 from penstock._arena.slab import SlabWriter
 from penstock._base import libc
-from penstock._engine import failure
+from penstock._engine import black_box, failure
+from penstock._engine.black_box import BlackBox
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.collate import collate_into
 from penstock._engine.fetch import Fetcher
@@ -42,19 +43,20 @@ from penstock._engine.rows import Rows
 from penstock.errors import DataError, PenstockError
 
 
-def work(job: Job, worker: int, channel: Channel) -> None:
+def work(job: Job, worker: int, channel: Channel, box: BlackBox | None = None) -> None:
     """Answer tickets until told to stop or until the consumer is gone."""
     libc.name_process("pt_data_worker")  # what torch calls its own: tools look for it
-    Worker(job, worker, channel).serve()
+    Worker(job, worker, channel, box).serve()
 
 
 class Worker:
     """One worker's state: its dataset, its random numbers, its slabs."""
 
-    def __init__(self, job: Job, worker: int, channel: Channel) -> None:
+    def __init__(self, job: Job, worker: int, channel: Channel, box: BlackBox | None = None) -> None:
         self._job = job
         self._id = worker
         self._channel = channel
+        self._box = box or BlackBox()
         self._writer = SlabWriter()
         self._rows = Rows(self._writer)
         self._encoder = codec.cloud_encoder() if job.birth == "clean" else codec.Encoder
@@ -67,6 +69,7 @@ class Worker:
     def serve(self) -> None:
         """The worker's life."""
         self._start()
+        self._box.phase(black_box.IDLE)
         while True:
             try:
                 parcel = self._channel.wait_message()
@@ -84,8 +87,11 @@ class Worker:
     # ---- start ----------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._box.phase(black_box.STARTING)
         signals: Any = torch_utils.signal_handling
+        self._box.disarm()
         signals._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
+        self._box.arm()
         torch.set_num_threads(1)
         seed = seed_worker(self._job.base_seed, self._id)
         self._seed_pipes(self._job.shared_seed)
@@ -96,19 +102,21 @@ class Worker:
         try:
             if self._job.init_fn is not None:
                 self._job.init_fn(self._id)
-            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
+            self._fetcher = Fetcher(self._job, self._dataset, self._rows, self._box)
         except Exception as error:  # noqa: BLE001 - whatever it is, the first ticket carries it home
             self._start_failure = self._describe(error)
 
     def _rewind(self, message: Rewind) -> None:
         self._has_ended = False
         self._channel.send(Rewound(self._id))
+        self._box.phase(black_box.STARTING)
         self._seed_pipes(message.shared_seed)
         self._fetcher = None
         try:
-            self._fetcher = Fetcher(self._job, self._dataset, self._rows)
+            self._fetcher = Fetcher(self._job, self._dataset, self._rows, self._box)
         except Exception as error:  # noqa: BLE001 - as in _start
             self._start_failure = self._describe(error)
+        self._box.phase(black_box.IDLE)
 
     def _seed_pipes(self, shared_seed: int | None) -> None:
         if isinstance(self._dataset, IterDataPipe):
@@ -128,6 +136,7 @@ class Worker:
             # The consumer counts this ticket as void, but wants its slab back.
             self._channel.send(Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, ticket.nbytes))
             return
+        self._box.begin(ticket.number, ticket.attempt)
         try:
             writer.begin(ticket.slab, ticket.nbytes, ticket.expected)
             answer = self._fill(ticket)
@@ -137,6 +146,7 @@ class Worker:
             traceback.clear_frames(error.__traceback__)  # they hold samples, and with them the slab
             answer = self._fail(ticket, told)
         self._channel.send(answer)
+        self._box.end()
 
     def _fill(self, ticket: Assign) -> Any:
         fetcher = self._fetcher
@@ -144,13 +154,14 @@ class Worker:
             told, self._start_failure = self._start_failure, None
             return self._fail(ticket, told)
         try:
-            batch = fetcher.fetch(ticket.indices)
+            batch = fetcher.fetch(ticket.indices, is_again=ticket.attempt > 0)
         except StopIteration:
             if self._job.kind != _DatasetKind.Iterable:
                 raise
             self._has_ended = True
             self._writer.finish()
             return Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, self._writer.nbytes)
+        self._box.phase(black_box.HANDING_OVER)
         place = self._encode(batch, ticket)
         del batch
         fetcher.forget()

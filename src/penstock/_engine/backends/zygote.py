@@ -40,6 +40,7 @@ from typing import Any, NamedTuple, NoReturn
 from penstock._arena import packing
 from penstock._base import descriptors, libc
 from penstock._engine import tame
+from penstock._engine.black_box import BlackBox
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.job import Job
 from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
@@ -139,7 +140,7 @@ class Zygote:
 
     def _obey(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Spawn):
-            self._spawn(message.worker, fds[0])
+            self._spawn(message.worker, fds)
         elif isinstance(message, Kill):
             for pid, worker in self._pids.items():
                 if worker == message.worker:
@@ -148,21 +149,21 @@ class Zygote:
             self._await_workers(time.monotonic() + message.grace_s)
             raise _Done
 
-    def _spawn(self, worker: int, fd: int) -> None:
+    def _spawn(self, worker: int, fds: list[int]) -> None:
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
-            target=_work, args=(self._job, worker, fd), name=f"penstock-worker-{worker}"
+            target=_work, args=(self._job, worker, *fds), name=f"penstock-worker-{worker}"
         )
         zygote = os.getpid()
         try:
             pid = os.fork()
         except OSError as failure:
-            os.close(fd)
+            _close(fds)
             # No pid: the consumer reports that the system refused the fork.
             self._control.send(Lost(worker, 0, failure.errno or 1))
             return
         if pid == 0:
             self._become_worker(process, zygote)
-        os.close(fd)
+        _close(fds)
         self._pids[pid] = worker
         watch = pidfd(pid)
         if watch is not None:
@@ -227,11 +228,16 @@ class _Done(Exception):  # noqa: N818 - leaves the loop
     """The zygote has no more reason to live."""
 
 
-def _work(job: Job, worker: int, fd: int) -> None:
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _work(job: Job, worker: int, fd: int, box: int | None = None) -> None:
     from penstock._engine.worker import work
 
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
-    work(job, worker, channel)
+    work(job, worker, channel, BlackBox() if box is None else BlackBox.open(box))
     channel.close()
 
 

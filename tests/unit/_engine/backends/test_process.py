@@ -16,6 +16,7 @@ from penstock._engine import events, failure
 from penstock._engine.backends import process
 from penstock._engine.backends.birth import ZygoteHandle
 from penstock._engine.backends.process import Payload, ProcessBackend
+from penstock._engine.black_box import BlackBox
 from penstock._engine.channel import Channel, pair
 from penstock._engine.messages import (
     Assign,
@@ -82,6 +83,7 @@ class Stage:
         parcels = self.zygote_parcels(workers)
         self.spawned = [parcel.message for parcel in parcels]
         self.workers = [FakeWorker(parcel.message.worker, parcel.fds[0]) for parcel in parcels]
+        self.boxes = [BlackBox.open(parcel.fds[1]) for parcel in parcels]
         for worker in range(workers):
             self.zygote.send(Born(worker, 1000 + worker))
 
@@ -106,8 +108,8 @@ class Stage:
         return event
 
     def close(self):
-        for worker in self.workers:
-            worker.close()
+        for each in (*self.workers, *self.boxes):
+            each.close()
         for channel in self.backend.channels.values():
             channel.close()
         self.backend.zygote.leave()
