@@ -47,6 +47,8 @@ def many_cpus(monkeypatch):
         {"backend": "procces"},
         {"arena_bytes": 0},
         {"pack_lists": 1},
+        {"stall_warn": 0},
+        {"stall_timeout": "30"},
     ],
     ids=str,
 )
@@ -58,6 +60,13 @@ def test_every_refusal_is_reached(options):
 def test_our_own_options_are_attributes():
     loader = DataLoader(Rows(), backend="thread", arena_bytes=5, pack_lists=True)
     assert (loader.backend, loader.arena_bytes, loader.pack_lists) == ("thread", 5, True)
+
+
+def test_the_limits_of_a_stall_are_attributes():
+    loader = DataLoader(Rows(), stall_warn=None, stall_timeout=7)
+    assert (loader.stall_warn, loader.stall_timeout) == (None, 7)
+    loader = DataLoader(Rows())
+    assert (loader.stall_warn, loader.stall_timeout) == ("auto", 30.0)
 
 
 @pytest.mark.parametrize("name", ["backend", "arena_bytes", "pack_lists", "stall_warn", "stall_timeout"])

@@ -168,8 +168,10 @@ def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:
 def check_stalls(stall_warn: Any, stall_timeout: Any) -> None:
     """Refuse limits for workers without progress that are no times."""
     if not (isinstance(stall_warn, str) and stall_warn == "auto"):
-        _check_limit("stall_warn", stall_warn, 'a number of seconds, "auto" or None', 'stall_warn="auto"')
-    _check_limit("stall_timeout", stall_timeout, "a number of seconds or None", "stall_timeout=30.0")
+        _check_limit(
+            "stall_warn", stall_warn, 'a number of seconds above 0, "auto" or None', 'stall_warn="auto"'
+        )
+    _check_limit("stall_timeout", stall_timeout, "a number of seconds above 0 or None", "stall_timeout=30.0")
 
 
 def _check_limit(name: str, value: Any, allowed: str, usual: str) -> None:

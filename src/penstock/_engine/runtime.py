@@ -293,8 +293,8 @@ class Runtime:
             raise worker_died(lost, self._indices(numbers[0], old) if numbers else None)
 
     def _look_at_late(self, workers: Iterable[int]) -> None:
-        if self._lookout.is_on:  # what each is still at counts as a ticket of its own
-            late = [Ticket(worker, -1 - worker, None) for worker in workers]
+        late = [Ticket(worker, -1 - worker, None) for worker in workers]
+        if late and self._lookout.is_on:  # what each is still at counts as a ticket of its own
             self._lookout.look(self._backend, late)
 
     # ---- words ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from torch.utils.data.dataloader import _DatasetKind
 
 from penstock._arena.slab import SlabWriter
+from penstock._engine import fetch
+from penstock._engine.black_box import COLLATING
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
@@ -159,3 +162,84 @@ def test_forgetting_drops_the_samples():
     fetcher.fetch([1, 2])
     fetcher.forget()
     assert fetcher._samples == []
+
+
+# ---- what the black box is told -----------------------------------------------------------------
+
+
+class Box:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def at(self, position, index):
+        self.told.append((position, index))
+
+    def phase(self, number):
+        self.told.append(number)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Samples that take as long as the test says."""
+    made = SimpleNamespace(now=0, sample_ns=0)
+
+    def tick():
+        made.now += made.sample_ns
+        return made.now
+
+    monkeypatch.setattr(fetch.time, "monotonic_ns", tick)
+    return made
+
+
+def told(fetcher, indices, **options):
+    box = fetcher._box = Box()
+    fetcher.fetch(indices, **options)
+    return box.told
+
+
+def test_the_first_batch_is_told_sample_by_sample(clock):
+    assert told(Fetcher(MAP, Squares(), box=Box()), [5, 3]) == [(0, 5), (1, 3), COLLATING]
+
+
+def test_fast_samples_are_told_only_when_a_ticket_is_done_again(clock):
+    fetcher = Fetcher(MAP, Squares(), box=Box())
+    clock.sample_ns = 2 * fetch.SLOW_NS  # two samples, exactly at the limit
+    fetcher.fetch([1, 2])
+    assert told(fetcher, [5, 3]) == [COLLATING]
+    assert told(fetcher, [5, 3], is_again=True) == [(0, 5), (1, 3), COLLATING]
+
+
+def test_slow_samples_are_told(clock):
+    fetcher = Fetcher(MAP, Squares(), box=Box())
+    clock.sample_ns = 2 * fetch.SLOW_NS + 1
+    fetcher.fetch([1, 2])
+    assert told(fetcher, [5, 3]) == [(0, 5), (1, 3), COLLATING]
+
+
+def test_samples_that_are_fetched_together_are_not_told_apart(clock):
+    assert told(Fetcher(MAP, ManySquares(), box=Box()), [5, 3]) == [COLLATING]
+
+
+def test_a_single_sample_is_told(clock):
+    job = replace(SINGLE, collate_fn=repr)
+    assert told(Fetcher(job, Squares(), box=Box()), 5) == [(0, 5), COLLATING]
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_samples_of_an_iterable_dataset_are_told_by_position(clock, auto):
+    job = replace(ITERABLE, auto_collation=auto, collate_fn=repr)
+    expected = [(0, None), (1, None), COLLATING] if auto else [(0, None), COLLATING]
+    assert told(Fetcher(job, Count(5), box=Box()), [None] * 2 if auto else None) == expected
+
+
+def test_rows_are_told_too(clock):
+    class Small:
+        def __getitem__(self, index):
+            return torch.full((2,), index)
+
+    job = replace(MAP, collate_fn=default_collate)
+    writer = SlabWriter()
+    assert told(Fetcher(job, Small(), Rows(writer), Box()), [5, 3])[:2] == [(0, 5), (1, 3)]
+    writer.close()
