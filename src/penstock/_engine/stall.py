@@ -62,7 +62,7 @@ class Observation(NamedTuple):
     @property
     def is_stopped(self) -> bool:
         """Whether somebody has stopped it."""
-        return self.state in ("T", "t")
+        return self.state == "T"  # "t" is the stop of a debugger
 
 
 class Patience:
@@ -107,6 +107,8 @@ class Patience:
             return True
         if seen.is_stopped:
             return False
+        if seen.state == "t":
+            return True  # somebody looks at it with a debugger, and takes the time that it takes
         return seen.wchan in _SLEEP_WCHANS or is_sleep(seen.call or (), self._machine)
 
     def _gives_sign(self, last: Observation, seen: Observation) -> bool:

@@ -54,8 +54,9 @@ def test_whatever_moves_begins_anew(change):
         QUIET._replace(call=NANOSLEEP),
         QUIET._replace(call=None, wchan="hrtimer_nanosleep"),
         QUIET._replace(call=(23, 0, 0, 0, 0, 0x7F00, 0)),
+        QUIET._replace(state="t"),
     ],
-    ids=["clock_nanosleep", "wchan", "select on nothing"],
+    ids=["clock_nanosleep", "wchan", "select on nothing", "a debugger"],
 )
 def test_a_deliberate_sleep_is_left_alone(asleep):
     assert set(looks(*[asleep] * 20)) == {NOTHING}
