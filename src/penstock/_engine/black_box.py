@@ -68,6 +68,8 @@ class BlackBox:
         self._text = whole[TEXT:]
         self._asked = 0
         self._start_ns = 0
+        self._tail_ns = 0
+        self.took_ns = 1 << 62  # the last ticket; before the first, as if it had been a slow one
 
     # ---- in the consumer ------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class BlackBox:
         name = PHASES[phase] if 0 <= phase < len(PHASES) else ""  # user code in the worker can write here too
         if phase < FETCHING:
             return Report(name, tail_s=tail_ns / 1e9)
-        where = position if position >= 0 else None
+        where = position if position >= 0 and phase == FETCHING else None
         what = index if where is not None and index != _NO_INDEX else None
         return Report(name, number, attempt, where, what, tail_ns / 1e9)
 
@@ -170,15 +172,16 @@ class BlackBox:
         words[_POSITION] = position
 
     def phase(self, number: int) -> None:
-        """Another phase begins, which has no sample."""
+        """Another phase begins; only `fetching` has a sample."""
         self._words[_PHASE] = number
-        self._words[_POSITION] = _NONE
 
     def end(self) -> None:
         """The ticket is answered."""
+        self.took_ns = took = time.monotonic_ns() - self._start_ns
+        tail = self._tail_ns
+        self._tail_ns = tail = took if took > tail else tail - (tail >> _FADE)
         words = self._words
-        took, tail = time.monotonic_ns() - self._start_ns, words[_TAIL]
-        words[_TAIL] = took if took > tail else tail - (tail >> _FADE)
+        words[_TAIL] = tail
         words[_PHASE] = IDLE
 
     def _rewind(self) -> None:

@@ -5,7 +5,6 @@ Does what torch's fetchers do, and also remembers where it is, so that a failure
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from penstock._engine.black_box import COLLATING, BlackBox
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
 
-# Samples that take longer are told to the black box one by one: it costs a hundredth of that.
+# When the samples of the last ticket took longer, each is told to the black box, for a hundredth of that.
 SLOW_NS = 20_000
 
 
@@ -26,7 +25,6 @@ class Fetcher:
     def __init__(self, job: Job, dataset: Any, rows: Rows | None = None, box: BlackBox | None = None) -> None:
         """`rows` takes large tensors out of samples as they come (see `rows`); `box` is told of progress."""
         self._box = box
-        self._is_slow = True  # until the first batch has shown otherwise
         self._is_told = False
         self._rows = rows if job.collate_fn is default_collate else None
         self._dataset = dataset
@@ -45,15 +43,12 @@ class Fetcher:
         """
         self._indices, self._samples, self._is_collating = indices, [], False
         box = self._box
-        self._is_told = box is not None and (is_again or self._is_slow)
-        start_ns = time.monotonic_ns()
+        if box is not None:
+            count = len(indices) if type(indices) is list else 1
+            self._is_told = is_again or box.took_ns > SLOW_NS * count
         samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
         self._is_collating = True
         if box is not None:
-            count = (
-                len(self._samples) if type(self._samples) is list else 1
-            )  # `__getitems__` may return anything
-            self._is_slow = time.monotonic_ns() - start_ns > SLOW_NS * count
             box.phase(COLLATING)
         return self._job.collate_fn(samples)
 

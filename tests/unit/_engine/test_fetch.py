@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -170,8 +169,8 @@ def test_forgetting_drops_the_samples():
 class Box:
     """Remembers what it was told."""
 
-    def __init__(self):
-        self.told = []
+    def __init__(self, took_ns=1 << 62):
+        self.told, self.took_ns = [], took_ns
 
     def at(self, position, index):
         self.told.append((position, index))
@@ -180,61 +179,48 @@ class Box:
         self.told.append(number)
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Samples that take as long as the test says."""
-    made = SimpleNamespace(now=0, sample_ns=0)
-
-    def tick():
-        made.now += made.sample_ns
-        return made.now
-
-    monkeypatch.setattr(fetch.time, "monotonic_ns", tick)
-    return made
-
-
 def told(fetcher, indices, **options):
-    box = fetcher._box = Box()
     fetcher.fetch(indices, **options)
-    return box.told
+    return fetcher._box.told
 
 
-def test_the_first_batch_is_told_sample_by_sample(clock):
+def test_the_first_batch_is_told_sample_by_sample():
     assert told(Fetcher(MAP, Squares(), box=Box()), [5, 3]) == [(0, 5), (1, 3), COLLATING]
 
 
-def test_fast_samples_are_told_only_when_a_ticket_is_done_again(clock):
-    fetcher = Fetcher(MAP, Squares(), box=Box())
-    clock.sample_ns = 2 * fetch.SLOW_NS  # two samples, exactly at the limit
-    fetcher.fetch([1, 2])
-    assert told(fetcher, [5, 3]) == [COLLATING]
+FAST = 2 * fetch.SLOW_NS  # two samples, exactly at the limit
+
+
+def test_fast_samples_are_not_told():
+    assert told(Fetcher(MAP, Squares(), box=Box(FAST)), [5, 3]) == [COLLATING]
+
+
+def test_fast_samples_are_told_when_a_ticket_is_done_again():
+    fetcher = Fetcher(MAP, Squares(), box=Box(FAST))
     assert told(fetcher, [5, 3], is_again=True) == [(0, 5), (1, 3), COLLATING]
 
 
-def test_slow_samples_are_told(clock):
-    fetcher = Fetcher(MAP, Squares(), box=Box())
-    clock.sample_ns = 2 * fetch.SLOW_NS + 1
-    fetcher.fetch([1, 2])
-    assert told(fetcher, [5, 3]) == [(0, 5), (1, 3), COLLATING]
+def test_slow_samples_are_told():
+    assert told(Fetcher(MAP, Squares(), box=Box(FAST + 1)), [5, 3]) == [(0, 5), (1, 3), COLLATING]
 
 
-def test_samples_that_are_fetched_together_are_not_told_apart(clock):
+def test_samples_that_are_fetched_together_are_not_told_apart():
     assert told(Fetcher(MAP, ManySquares(), box=Box()), [5, 3]) == [COLLATING]
 
 
-def test_a_single_sample_is_told(clock):
+def test_a_single_sample_is_told():
     job = replace(SINGLE, collate_fn=repr)
     assert told(Fetcher(job, Squares(), box=Box()), 5) == [(0, 5), COLLATING]
 
 
 @pytest.mark.parametrize("auto", [True, False])
-def test_samples_of_an_iterable_dataset_are_told_by_position(clock, auto):
+def test_samples_of_an_iterable_dataset_are_told_by_position(auto):
     job = replace(ITERABLE, auto_collation=auto, collate_fn=repr)
     expected = [(0, None), (1, None), COLLATING] if auto else [(0, None), COLLATING]
     assert told(Fetcher(job, Count(5), box=Box()), [None] * 2 if auto else None) == expected
 
 
-def test_rows_are_told_too(clock):
+def test_rows_are_told_too():
     class Small:
         def __getitem__(self, index):
             return torch.full((2,), index)
