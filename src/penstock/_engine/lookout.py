@@ -14,6 +14,7 @@ import warnings
 from typing import Any, Literal, NamedTuple, Protocol
 
 from penstock._engine.black_box import Report, last_calls
+from penstock._engine.native import native_calls
 from penstock._engine.stall import Observation, Patience, Verdict
 from penstock.errors import WorkerLostError
 
@@ -84,10 +85,10 @@ class Lookout:
         if self._ended.get(ticket.number) == seen.pid:
             if patience.quiet_s > KILL_LIMIT_S + (self._timeout_s or 0):
                 raise stalled(
-                    ticket, seen, told, "", "it was sent SIGKILL, but the kernel does not let it go"
+                    ticket, seen, told, [], "it was sent SIGKILL, but the kernel does not let it go"
                 )
         elif verdict is not Verdict.NOTHING:
-            stack = "" if seen.is_stopped else backend.ask_stack(ticket.worker)
+            stack = [] if seen.is_stopped else _stack(backend, ticket.worker, seen.pid)
             if verdict is Verdict.WARN:
                 after = backend.observe(ticket.worker)
                 if after is not None:
@@ -101,23 +102,25 @@ class Lookout:
             self._ended[ticket.number] = seen.pid
             backend.kill(ticket.worker, STALLED)
 
-    def _warning(self, ticket: Ticket, seen: Observation, told: Report, stack: str, quiet_s: float) -> str:
+    def _warning(
+        self, ticket: Ticket, seen: Observation, told: Report, stack: list[str], quiet_s: float
+    ) -> str:
         who = f"DataLoader worker {ticket.worker} (pid {seen.pid})"
         lines = [
             f"[PS606] {who} has made no progress for {quiet_s:.3g} s",
             f"  why:  {_where(ticket, seen, told)}",
-            *stack_lines(stack),
+            *stack,
             f"  next: {_NEXT.format(self._timeout_s) if self._timeout_s is not None else _NO_NEXT}",
         ]
         return "\n".join(lines)
 
 
-def stalled(ticket: Ticket, seen: Observation, told: Report, stack: str, why: str) -> WorkerLostError:
+def stalled(ticket: Ticket, seen: Observation, told: Report, stack: list[str], why: str) -> WorkerLostError:
     """The error for a ticket that no worker gets done."""
     return WorkerLostError(
         "PS606",
         f"DataLoader worker {ticket.worker} (pid {seen.pid}) stalled, and another try does not help",
-        why="\n".join([f"{why}; {_where(ticket, seen, told)}", *stack_lines(stack)]),
+        why="\n".join([f"{why}; {_where(ticket, seen, told)}", *stack]),
         fix="give the read or the lock that it waits for a deadline of its own; "
         "if it is only slow, raise stall_timeout, or pass stall_timeout=None to wait for ever",
     )
@@ -147,9 +150,18 @@ def _where(ticket: Ticket, seen: Observation, told: Report) -> str:
     return "; ".join(filter(None, (at, asleep)))
 
 
+def _stack(backend: Watched, worker: int, pid: int) -> list[str]:
+    text = backend.ask_stack(worker)  # in any case: the black box keeps it for the end of the worker
+    calls = native_calls(pid)
+    return _lines(calls) if calls else stack_lines(text)
+
+
 def stack_lines(stack: str) -> list[str]:
     """The last calls of a stack, to follow the `why` of an error; none without a stack."""
-    calls = last_calls(stack)
+    return _lines(last_calls(stack))
+
+
+def _lines(calls: list[str]) -> list[str]:
     return (
         ["        its last calls, the latest first:", *(f"          {call}" for call in calls)]
         if calls

@@ -41,7 +41,8 @@ class Watched:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes with every look."""
+    """Time that passes with every look; no py-spy."""
+    monkeypatch.setattr(module, "native_calls", lambda pid: [])
     made = SimpleNamespace(now=100.0)
 
     def tick():
@@ -73,6 +74,12 @@ def test_a_quiet_worker_is_warned_about_once_with_all_that_is_known(clock):
     ]
     assert backend.asked == 1
     assert not backend.killed
+
+
+def test_native_calls_are_told_in_place_of_the_python_stack(clock, monkeypatch):
+    monkeypatch.setattr(module, "native_calls", lambda pid: ["read (libc)", f"f (x.py:{pid})"])
+    (text,) = look(Lookout(4, None), Watched(), 10)
+    assert "latest first:\n          read (libc)\n          f (x.py:4121)\n  next:" in text
 
 
 def test_a_warning_without_a_limit_says_that_nothing_follows(clock):
