@@ -131,7 +131,12 @@ class BlackBox:
     @classmethod
     def open(cls, fd: int) -> BlackBox:
         """The worker's side of a box. The descriptor is the box's from now on."""
-        return cls(Segment(fd, NBYTES), Mapping(libc.mmap(fd, NBYTES, libc.MAP_SHARED), NBYTES))
+        segment = Segment(fd, NBYTES)
+        try:
+            return cls(segment, Mapping(libc.mmap(fd, NBYTES, libc.MAP_SHARED), NBYTES))
+        except OSError:
+            segment.close()
+            return cls()  # it works without; the consumer reads that it has not begun to live
 
     def disarm(self) -> None:
         """Take away inherited handlers, before torch's are set: they would lie below, and never be called."""

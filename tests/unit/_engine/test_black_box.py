@@ -158,6 +158,20 @@ def test_a_refused_box_is_an_error_that_leaves_no_descriptor(monkeypatch):
     )
 
 
+def test_a_worker_that_cannot_map_its_box_works_without(monkeypatch):
+    here = BlackBox.create()
+
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(module.libc, "mmap", refuse)
+    there = BlackBox.open(os.dup(here.fd))
+    there.begin(3, 0)
+    assert here.read() == Report("")
+    assert there.fd == -1
+    here.close()
+
+
 # ---- stacks -------------------------------------------------------------------------------------
 
 
