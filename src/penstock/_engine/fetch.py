@@ -15,7 +15,7 @@ from penstock._engine.black_box import COLLATING, BlackBox
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
 
-# When the samples of the last ticket took longer, each is told to the black box, for a hundredth of that.
+# When samples take longer, each is told to the black box, which costs a hundredth of that.
 SLOW_NS = 20_000
 
 
@@ -45,7 +45,7 @@ class Fetcher:
         box = self._box
         if box is not None:
             count = len(indices) if type(indices) is list else 1
-            self._is_told = is_again or box.took_ns > SLOW_NS * count
+            self._is_told = is_again or box.pace_ns > SLOW_NS * count
         samples = self._from_iterator(indices) if self._iterator is not None else self._get(indices)
         self._is_collating = True
         if box is not None:

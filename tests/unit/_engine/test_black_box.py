@@ -121,6 +121,19 @@ def test_the_tail_is_the_slowest_ticket_and_fades(sides, monkeypatch):
     assert tails[4] == 80.0
 
 
+def test_the_pace_is_not_lost_with_one_slow_ticket(monkeypatch):
+    box = BlackBox()
+    clock = [0]
+    monkeypatch.setattr(module.time, "monotonic_ns", lambda: clock[0])
+    paces = []
+    for took_ns in (8000, 400, 90_000, 90_000, 300):
+        box.begin(0, 0)
+        clock[0] += took_ns
+        box.end()
+        paces.append(box.pace_ns)
+    assert paces == [8000, 400, 500, 625, 300]
+
+
 def test_words_that_user_code_has_scribbled_on_are_no_error(sides):
     sides[1]._words[0] = 77
     assert sides[0].read().phase == ""

@@ -169,8 +169,8 @@ def test_forgetting_drops_the_samples():
 class Box:
     """Remembers what it was told."""
 
-    def __init__(self, took_ns=1 << 62):
-        self.told, self.took_ns = [], took_ns
+    def __init__(self, pace_ns=1 << 62):
+        self.told, self.pace_ns = [], pace_ns
 
     def at(self, position, index):
         self.told.append((position, index))
