@@ -86,6 +86,7 @@ class Runtime:
         """`rebirths` are ways to begin again, tried in turn, should workers prove to be stuck."""
         self._backend = backend
         self._lookout = lookout or Lookout()
+        self._step_s = self._lookout.step_s(LOOK_S)
         self._rebirths = deque(rebirths)
         self._workers = workers
         self._depth = depth
@@ -196,7 +197,7 @@ class Runtime:
 
     def _advance(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s if timeout_s else None
-        step_s = self._lookout.step_s(LOOK_S)
+        step_s = self._step_s
         left = timeout_s or step_s
         while not (heard := self._backend.wait(min(left, step_s))):
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
@@ -279,7 +280,7 @@ class Runtime:
         self._backend.rewind(shared_seed)
         missing = set(range(self._workers))
         while missing and not self._gone:
-            heard = self._backend.wait(self._lookout.step_s(LOOK_S))
+            heard = self._backend.wait(self._step_s)
             self._look_at_late(missing if not heard else ())
             for event in heard:
                 if isinstance(event, events.Answered):

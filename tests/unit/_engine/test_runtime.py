@@ -457,9 +457,6 @@ class Glass:
     def __init__(self):
         self.shown, self.epochs = [], 0
 
-    def step_s(self, most):
-        return most / 2
-
     def begin(self):
         self.epochs += 1
 
@@ -477,7 +474,7 @@ def test_the_worker_that_holds_up_the_consumer_is_looked_at():
     runtime, backend, glass = watched([answer(1, 2)], [], [answer(0, 2)], workers=2)
     assert batches(runtime, 1) == ["batch 0"]
     assert glass.shown == [[(0, 0, [0])]]
-    assert backend.waits == [1.0] * 3
+    assert backend.waits == [module.LOOK_S] * 3
 
 
 def test_out_of_order_every_busy_worker_is_looked_at_once():
