@@ -17,7 +17,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.utils.data import (
@@ -53,6 +53,7 @@ from penstock._engine.backends.thread import ThreadBackend
 from penstock._engine.bad_samples import BadSamples
 from penstock._engine.job import Job
 from penstock._engine.judge import Judge, killers
+from penstock._engine.lookout import Lookout
 from penstock._engine.mistakes import Memory, Mistakes
 from penstock._engine.policy import ErrorPolicy, decide_untouched, policy_of
 from penstock._engine.quarantine import Quarantine
@@ -89,6 +90,11 @@ class DataLoader(_StockLoader[_T_co]):
             "replace", "retry", or a `penstock.ErrorPolicy`. What was bad is in `loader.errors`.
         quarantine: path of a file to which bad samples are appended, one line of JSON each; the
             indices that it already has are left out from the start.
+        stall_warn: seconds without any progress of a worker that the program waits for, until a warning
+            tells where it is; "auto" (default) is five times what its slowest recent batch took, at least
+            10 s; None never warns.
+        stall_timeout: seconds until such a worker, if it gives no sign of life at all, is ended; None waits
+            for ever.
 
     """
 
@@ -115,12 +121,14 @@ class DataLoader(_StockLoader[_T_co]):
         backend: Backend = "process",
         arena_bytes: int | None = None,
         pack_lists: bool = False,
-        max_restarts: int = 16,
-        seed: int | None = None,
-        cure: bool = False,
-        on_iterable_crash: OnIterableCrash = "raise",
         on_error: Action | ErrorPolicy = "raise",
         quarantine: str | os.PathLike[str] | None = None,
+        max_restarts: int = 16,
+        on_iterable_crash: OnIterableCrash = "raise",
+        stall_warn: float | Literal["auto"] | None = "auto",
+        stall_timeout: float | None = 30.0,
+        seed: int | None = None,
+        cure: bool = False,
     ) -> None:
         settings.check_counts(num_workers, prefetch_factor, batch_size)
         settings.check_times(timeout)
@@ -132,6 +140,7 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_mistakes(cure, on_iterable_crash)
         settings.check_quarantine(quarantine)
         policy_of(on_error)
+        settings.check_stalls(stall_warn, stall_timeout)
         # A data pipe may be told to shuffle; only torch knows how.
         if not isinstance(dataset, (IterDataPipe, MapDataPipe)):
             order = {
@@ -156,6 +165,8 @@ class DataLoader(_StockLoader[_T_co]):
         self.quarantine = quarantine
         self.errors = BadSamples()
         self._quarantine = None if quarantine is None else Quarantine(quarantine)
+        self.stall_warn = stall_warn
+        self.stall_timeout = stall_timeout
         self._warm = Warm(self)
         options: dict[str, Any] = {"in_order": in_order} if _HAS_IN_ORDER else {}
         super().__init__(
@@ -334,7 +345,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             workers=self._seats,
             depth=loader.prefetch_factor or 1,
             in_order=loader.in_order,
-            recovery=self._recovery(loader.max_restarts),
+            recovery=self._recovery(loader.max_restarts, Lookout(loader.stall_warn, loader.stall_timeout)),
             judge=self._judge(),
         )
         self._finalizer = weakref.finalize(self, _close, self._runtime)
@@ -418,13 +429,13 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._workers = list(processes.processes)
         return processes
 
-    def _recovery(self, max_restarts: int) -> Recovery:
+    def _recovery(self, max_restarts: int, lookout: Lookout) -> Recovery:
         """What may be done when workers are lost."""
         birth = self.choice.birth
         if self.choice.backend != "process":
             return Recovery()
         if self._dataset_kind == _DatasetKind.Iterable:  # one by one, where `resume` can tell where to go on
-            return Recovery(max_restarts=max_restarts)
+            return Recovery(max_restarts=max_restarts, lookout=lookout)
         begin = self._begin()
         # A forked zygote may be poisoned: fork at a better moment, then from a clean process.
         ways: tuple[Birth, ...] = ("forked", "clean") if birth == "forked" else ()
@@ -433,6 +444,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             rebirths=tuple(functools.partial(begin, way) for way in ways),
             max_restarts=max_restarts,
             raises_on_bad=self._policy is None or decide_untouched(self._policy, WorkerLostError) == "raise",
+            lookout=lookout,
         )
 
     def _begin(self) -> Callable[[Birth], Any]:

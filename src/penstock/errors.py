@@ -237,6 +237,16 @@ CODES: dict[str, tuple[str, str]] = {
         "go on. An exception that comes while `next` merely waits does no harm. "
         "Call `iter(loader)` again. To limit the wait for a batch, pass `timeout`.",
     ),
+    "PS606": (
+        "a worker stalled",
+        "The program waits for this worker, and the worker does nothing: its CPU time, the bytes that it has "
+        "read and written and its place in the batch have not changed, and it is not in a deliberate sleep. "
+        "First this is a warning, after `stall_warn` seconds. After `stall_timeout` seconds without any sign "
+        "of life the worker is ended, and its batch is made once more; if that stalls too, it is this error. "
+        "The message has the sample, the Python stack and the function of the kernel in which the worker "
+        "sleeps: a pipe or a socket that nobody writes to, a file server that is gone, a lock. A slow "
+        "sample, one that computes or reads, is left alone. Pass `stall_timeout=None` to wait for ever.",
+    ),
     "PS607": (
         "the place in an iterable dataset is lost",
         "A worker died, and its iterable dataset had already delivered samples of this epoch. Where it was "

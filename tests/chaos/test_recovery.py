@@ -86,10 +86,13 @@ def test_batches_that_are_kept_stay_right_when_their_worker_dies(stage):
     assert out == "True 60\n"
 
 
-@pytest.mark.parametrize("death", ["os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(3)", "os.abort()"])
+@pytest.mark.parametrize("death", ["os.kill(os.getpid(), signal.SIGILL)", "os._exit(3)", "os.abort()"])
 def test_a_sample_that_kills_is_named_after_few_deaths_and_the_others_arrive(stage, death):
     out = stage.run(
         f"""
+    if os.path.exists("deaths"):
+        os.remove("deaths")
+
     class Mined(Pictures):
         def __getitem__(self, index):
             if index == 77:
@@ -144,3 +147,78 @@ def test_random_numbers_of_a_successor_are_not_those_of_its_predecessor(stage):
     """
     )
     assert out == "5 False\n"
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_sample_that_kills_is_skipped_where_the_policy_says_so(stage, method):
+    out = stage.run(
+        f"""
+    class Mined(Pictures):
+        def __getitem__(self, index):
+            if index == 77:
+                os._exit(3)
+            return super().__getitem__(index)
+
+    options = {{"num_workers": 2, "multiprocessing_context": "{method}", "on_error": "skip"}}
+    loader = DataLoader(Mined(200), batch_size=4, **options)
+    for _ in range(2):
+        say(sum(len(batch) for batch in loader), sorted(set(loader.errors.indices)))
+    """
+    )
+    assert out == "199 [77]\n" * 2
+
+
+def test_a_killed_worker_of_a_stream_with_a_state_goes_on_where_it_was(stage):
+    out = stage.run(
+        """
+    from torch.utils.data import IterableDataset, get_worker_info
+
+    class Stream(IterableDataset):
+        def __init__(self):
+            self.at = 0
+        def __iter__(self):
+            info = get_worker_info()
+            while self.at < 60:
+                self.at += 1
+                yield info.id * 1000 + self.at - 1
+            self.at = 0
+        def state_dict(self):
+            return self.at
+        def load_state_dict(self, at):
+            self.at = at
+
+    iterator, seen = iter(DataLoader(Stream(), batch_size=4, num_workers=2)), []
+    for count, batch in enumerate(iterator):
+        seen += batch.tolist()
+        if count in (3, 10):
+            os.kill(iterator._workers[count % 2].pid, signal.SIGKILL)
+    say(sorted(seen) == [*range(60), *range(1000, 1060)])
+    """
+    )
+    assert out == "True\n"
+
+
+@pytest.mark.parametrize(("option", "end"), [("raise", "PS607"), ("replay", "True")])
+def test_a_killed_worker_of_a_stream_without_a_state(stage, option, end):
+    out = stage.run(
+        f"""
+    from torch.utils.data import IterableDataset, get_worker_info
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            worker = get_worker_info().id
+            return iter(range(worker * 1000, worker * 1000 + 60))
+
+    loader = DataLoader(Stream(), batch_size=4, num_workers=2, on_iterable_crash="{option}")
+    iterator, seen = iter(loader), []
+    try:
+        for count, batch in enumerate(iterator):
+            seen += batch.tolist()
+            if count == 5:
+                os.kill(iterator._workers[1].pid, signal.SIGKILL)
+        say(sorted(seen) == [*range(60), *range(1000, 1060)])
+    except errors.WorkerLostError as error:
+        say(error.code)
+    """
+    )
+    assert out == end + "\n"

@@ -55,6 +55,8 @@ def many_cpus(monkeypatch):
         {"on_error": None},
         {"quarantine": 3},
         {"quarantine": "/nowhere/bad.jsonl"},
+        {"stall_warn": 0},
+        {"stall_timeout": "30"},
     ],
     ids=str,
 )
@@ -72,6 +74,13 @@ def test_our_own_options_are_attributes():
     assert (loader.cure, loader.on_iterable_crash) == (True, "replay")
 
 
+def test_the_limits_of_a_stall_are_attributes():
+    loader = DataLoader(Rows(), stall_warn=None, stall_timeout=7)
+    assert (loader.stall_warn, loader.stall_timeout) == (None, 7)
+    loader = DataLoader(Rows())
+    assert (loader.stall_warn, loader.stall_timeout) == ("auto", 30.0)
+
+
 OWN = [
     "backend",
     "arena_bytes",
@@ -84,7 +93,7 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("name", [*OWN, "quarantine"])
+@pytest.mark.parametrize("name", [*OWN, "quarantine", "stall_warn", "stall_timeout"])
 def test_our_own_options_are_keyword_only(name):
     assert name in DataLoader.__init__.__kwdefaults__
 

@@ -48,6 +48,27 @@ def memory_available(root: Path = ROOT) -> int:
     return max(0, min(free))
 
 
+def oom_kills(root: Path = ROOT) -> int:
+    """How many processes the kernel has killed for want of memory, in our cgroups or else on the machine.
+
+    Only the difference between two moments means something.
+    """
+    counts = [
+        int(line.split()[1])
+        for group in _groups(root, "memory")
+        for name in ("memory.events", "memory.oom_control")  # v2, v1
+        for line in _read(group / name).splitlines()
+        if line.startswith("oom_kill ")
+    ]
+    if not counts:
+        counts = [
+            int(line.split()[1])
+            for line in _read(root / "proc/vmstat").splitlines()
+            if line.startswith("oom_kill ")
+        ]
+    return max(counts, default=0)
+
+
 def _meminfo(root: Path) -> int:
     for line in _read(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):

@@ -279,6 +279,26 @@ def _check_between(name: str, value: Any, most: float) -> None:
         raise _out_of_range(f"{name} option should be {allowed}", f"{name}={value!r}", f"{name}={nearest}")
 
 
+def check_stalls(stall_warn: Any, stall_timeout: Any) -> None:
+    """Refuse limits for workers without progress that are no times."""
+    if not (isinstance(stall_warn, str) and stall_warn == "auto"):
+        _check_limit(
+            "stall_warn", stall_warn, 'a number of seconds above 0, "auto" or None', 'stall_warn="auto"'
+        )
+    _check_limit("stall_timeout", stall_timeout, "a number of seconds above 0 or None", "stall_timeout=30.0")
+
+
+def _check_limit(name: str, value: Any, allowed: str, usual: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _wrong_type(name, value, allowed, usual)
+    if not value > 0:
+        raise _out_of_range(
+            f"{name} option should be {allowed}", f"{name}={value!r}", f"{name}=None (no limit)"
+        )
+
+
 def _check_integer(name: str, value: Any) -> None:
     # numpy's integers and one-element tensors are taken, as torch takes them; True is a slip.
     if isinstance(value, bool) or not hasattr(value, "__index__"):

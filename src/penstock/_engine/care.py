@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -61,10 +61,11 @@ class Care:
         self.bad: list[BadSample] = []  # of the batch being made
         self.kept: list[Any] = []  # indices of its samples, replacements included
         self.position = 0
+        self._tell: Callable[[int, Any], None] | None = None
 
-    def begin(self) -> None:
-        """Another batch follows."""
-        self.bad, self.kept, self.position = [], [], 0
+    def begin(self, tell: Callable[[int, Any], None] | None = None) -> None:
+        """Another batch follows; `tell` is called with position and index before each sample."""
+        self.bad, self.kept, self.position, self._tell = [], [], 0, tell
 
     # ---- map-style ------------------------------------------------------------------------------
 
@@ -72,7 +73,7 @@ class Care:
         self, samples: list[Any], indices: list[Any], condemned: Collection[int], start: int = 0
     ) -> None:
         """Append the good samples of these indices, from position `start` on."""
-        if self._fetches_many or not self._may_all_be_touched(indices, condemned):
+        if self._fetches_many or self._tell or not self._may_all_be_touched(indices, condemned):
             samples.extend(self.samples(indices, condemned, start))
             return
         dataset, append = self._dataset, samples.append
@@ -151,7 +152,7 @@ class Care:
 
     def _together(self, indices: list[Any], condemned: Collection[int]) -> dict[int, Any]:
         """Samples by position, from a dataset that fetches many at once; none when that fails."""
-        if not self._fetches_many:
+        if not self._fetches_many or self._tell is not None:
             return {}
         places = [
             place
@@ -167,6 +168,8 @@ class Care:
         return {place: sample for place, sample in zip(places, samples, strict=True) if sample is not None}
 
     def _try(self, index: Any) -> tuple[Any, Exception | None]:
+        if self._tell is not None:
+            self._tell(self.position, index)
         try:
             if self._fetches_many:
                 (sample,) = self._dataset.__getitems__([index])

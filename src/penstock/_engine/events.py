@@ -23,12 +23,19 @@ class Exhausted(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """A worker is gone; `status` is its exit status, negative for a signal."""
+    """A worker is gone; `status` is its exit status, negative for a signal. The rest is its black box's."""
 
     worker: int
     pid: int
     status: int
-    position: int | None = None  # in its batch, of the sample that it was at
+    number: int | None = None  # the ticket that it had in hand, and which attempt of it
+    attempt: int | None = None
+    position: int | None = None  # the sample that it was at, in its batch
+    index: int | None = None  # type: ignore[assignment]  # the same, as the dataset was asked for it, if an int
+    phase: str = ""
+    stack: str = ""
+    was_oom: bool = False  # the kernel has killed somebody here for want of memory
+    reason: str = ""  # why we have killed it ourselves
 
 
 class Rewound(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _DatasetKind
 
+from penstock._engine.black_box import COLLATING, BlackBox
 from penstock._engine.care import MISSING, Care
 from penstock._engine.events import EMPTY
 from penstock._engine.job import Job
@@ -21,17 +22,27 @@ from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder, first_of
 from penstock._engine.watch import Watch, WatchedItems, WatchedStream
 
+# When samples take longer, each is told to the black box, which costs a hundredth of that.
+SLOW_NS = 20_000
+
 
 class Fetcher:
     """Makes batches for one worker and one epoch."""
 
     def __init__(
-        self, job: Job, dataset: Any, rows: Rows | None = None, seeder: SampleSeeder | None = None
+        self,
+        job: Job,
+        dataset: Any,
+        rows: Rows | None = None,
+        seeder: SampleSeeder | None = None,
+        box: BlackBox | None = None,
     ) -> None:
-        """`rows` takes large tensors out of samples as they come (see `rows`).
+        """`rows` takes large tensors out of samples as they come (see `rows`); `box` is told of progress.
 
         `seeder` is at the right epoch; an iterable dataset's stream has been seeded.
         """
+        self._box = box
+        self._is_told = False
         self._rows = rows if job.collate_fn is default_collate else None
         self._seeder = seeder if job.kind == _DatasetKind.Map else None
         self._dataset = dataset if self._seeder is None else self._seeder.wrap(dataset)
@@ -50,14 +61,20 @@ class Fetcher:
         """The bad samples of the last batch, as plain tuples."""
         return () if self._care is None else tuple(sample.as_tuple() for sample in self._care.bad)
 
-    def fetch(self, indices: Any, condemned: Collection[int] = ()) -> Any:
+    def fetch(self, indices: Any, condemned: Collection[int] = (), *, is_again: bool = False) -> Any:
         """The batch for these indices, or EMPTY. StopIteration: the iterable dataset has ended.
 
-        With an error policy, samples at the positions `condemned` are bad without being touched.
+        With an error policy, samples at the positions `condemned` are bad without being touched. The black
+        box is told of each sample when that costs nothing beside the samples themselves, or when the ticket
+        was given before (`is_again`), and one of its samples may be at fault.
         """
         self._indices, self._samples, self._rest, self._is_collating = indices, [], None, False
+        box = self._box
+        if box is not None:
+            count = len(indices) if type(indices) is list else 1
+            self._is_told = is_again or box.pace_ns > SLOW_NS * count
         if self._care is not None:
-            self._care.begin()
+            self._care.begin(self._tell if self._is_told else None)
         if self._iterator is not None:
             samples = self._from_iterator(indices)
         elif self._care is not None:
@@ -67,6 +84,8 @@ class Fetcher:
         if samples is EMPTY:
             return EMPTY
         self._is_collating = True
+        if box is not None:
+            box.phase(COLLATING)
         if self._seeder is not None:
             self._seeder.seed_collate(first_of(indices) if self._job.auto_collation else indices)
         return self._job.collate_fn(samples)
@@ -146,6 +165,7 @@ class Fetcher:
     def _get(self, indices: Any) -> Any:
         dataset = self._dataset
         if not self._job.auto_collation:
+            self._tell(0, indices)
             sample = dataset[indices]
             self._samples = [sample]
             return sample
@@ -153,12 +173,15 @@ class Fetcher:
             self._samples = dataset.__getitems__(indices)
             return self._samples
         append = self._samples.append
+        wanted = self._telling(indices) if self._is_told else indices
         if self._rows is None or not hasattr(indices, "__len__"):
             self._rest = iter(indices)
-            self._samples = [dataset[index] for index in self._rest]
+            self._samples = [
+                dataset[index] for index in (self._telling(self._rest) if self._is_told else self._rest)
+            ]
         else:
             self._rows.begin(len(indices))
-            rest = iter(indices)
+            rest = iter(wanted)
             for index in rest:
                 append(self._rows.move(dataset[index]))
                 if not self._rows.has_large:
@@ -187,18 +210,28 @@ class Fetcher:
         self._indices = care.kept
         return self._samples or EMPTY
 
+    def _tell(self, position: int, index: Any) -> None:
+        if self._is_told and self._box is not None:
+            self._box.at(position, index)
+
+    def _telling(self, indices: Any) -> Iterator[Any]:
+        for position, index in enumerate(indices):
+            self._tell(position, index)
+            yield index
+
     def _from_iterator(self, indices: Any) -> Any:
         assert self._iterator is not None
         if self._has_ended:
             raise StopIteration
         take = next if self._care is None else self._care.next_of
         if not self._job.auto_collation:
+            self._tell(0, None)
             try:
                 return take(self._iterator)
             except StopIteration:
                 return self._end()
         samples = self._samples
-        for _ in indices:
+        for _ in self._telling([None] * len(indices)) if self._is_told else indices:
             try:
                 samples.append(take(self._iterator))
             except StopIteration:

@@ -99,7 +99,7 @@ class Signs(NamedTuple):
 
 
 class Spawn(NamedTuple):
-    """Fork a worker; its end of the channel comes along."""
+    """Fork a worker; its end of the channel comes along, then its black box."""
 
     worker: int
     life: int = 0  # how many of its predecessors are gone

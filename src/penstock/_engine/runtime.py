@@ -30,10 +30,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from penstock._engine import events, mistakes, shutdown
+from penstock._engine.black_box import Report
+from penstock._engine.lookout import STALLED, Lookout, Ticket, stack_lines, where
 from penstock._engine.messages import Spawn
 from penstock._engine.restart import Restarts
 from penstock._engine.resume import Journal, Resume
 from penstock._engine.scheduler import Scheduler
+from penstock._engine.stall import Observation
 from penstock._engine.suspect import Suspects
 from penstock.errors import PenstockError, SettingsError, WorkerLostError
 
@@ -81,6 +84,18 @@ class Backend(Protocol):
     def condemn(self, number: int, position: int) -> None:
         """Have this sample of a ticket left out when the ticket is sent again."""
 
+    def observe(self, worker: int) -> Observation | None:
+        """What can be seen of a worker from outside; None when nothing can."""
+
+    def report(self, worker: int) -> Report:
+        """What a worker says that it is doing. For what can be observed only."""
+
+    def ask_stack(self, worker: int) -> str:
+        """A worker's Python stack, or nothing if it does not answer soon. For what can be observed only."""
+
+    def kill(self, worker: int, reason: str) -> None:
+        """End a worker; its `WorkerLost` gives the reason. For what can be observed only."""
+
 
 class Recovery(NamedTuple):
     """What may be done when workers are lost. By default nothing: that is an error."""
@@ -89,6 +104,7 @@ class Recovery(NamedTuple):
     rebirths: tuple[Callable[[], Backend], ...] = ()  # tried in turn when workers prove to be stuck
     max_restarts: int = 0
     raises_on_bad: bool = True  # a sample that kills is an error, not left out
+    lookout: Lookout | None = None  # for workers without progress
 
 
 class Judge(Protocol):
@@ -124,6 +140,8 @@ class Runtime:
         self._lives = [0] * workers
         self._hopeless: dict[int, WorkerLostError] = {}  # why a worker has no successor
         self._epoch: tuple[int | None, int] = (None, 0)  # what a successor must know of it
+        self._lookout = self._recovery.lookout or Lookout()
+        self._step_s = self._lookout.step_s(LOOK_S)
         self._workers = workers
         self._depth = depth
         self._in_order = in_order
@@ -261,8 +279,9 @@ class Runtime:
 
     def _advance(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s if timeout_s else None
-        left = timeout_s or LOOK_S
-        while not (heard := self._backend.wait(self._shortened(min(left, LOOK_S)))):
+        step_s = self._step_s
+        left = timeout_s or step_s
+        while not (heard := self._backend.wait(self._shortened(min(left, step_s)))):
             if self._absent and self._replace_absent():
                 return
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
@@ -271,10 +290,26 @@ class Runtime:
             stuck = self._backend.find_stuck(busy)
             if stuck is not None:
                 self._give_up_stuck(stuck)
+                continue
+            self._look(self._scheduler.awaited())
         backend = self._backend
         for event in heard:
             if self._backend is backend or not isinstance(event, events.WorkerLost):
                 self._hear(event)
+
+    def _look(self, awaited: Iterable[int]) -> None:
+        """Look at the workers that hold up the consumer; see `lookout`."""
+        if not self._lookout.is_on:
+            return
+        waiting = {number for number, _ in self._undispatched}  # nobody has got them yet
+        oldest: dict[int, Ticket] = {}
+        for number in sorted(awaited):
+            worker = self._scheduler.owner(number)
+            if number not in waiting and worker not in self._gone and worker not in self._absent:
+                oldest.setdefault(worker, Ticket(worker, number, self._indices(number)))
+        self._backend.is_asleep = True  # whatever is raised from here disturbs nothing
+        self._lookout.look(self._backend, list(oldest.values()))
+        self._backend.is_asleep = False
 
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.Answered):
@@ -352,7 +387,8 @@ class Runtime:
 
     def _suspect(self, number: int, event: events.WorkerLost) -> None:
         """Ask whether a sample of the ticket that was in hand is the cause."""
-        verdict = self._suspects.lost(number, event.position, event.status)
+        position = event.position if event.number == number else None
+        verdict = self._suspects.lost(number, position, event.status)
         if verdict.is_hopeless or (verdict.condemned is not None and self._recovery.raises_on_bad):
             self._answer(number, worker_died(event, self._indices(number), position=verdict.condemned))
         elif verdict.condemned is not None:
@@ -445,12 +481,15 @@ class Runtime:
         )
         self._suspects = Suspects()
         self._begin_memories()
+        self._lookout.begin()
         self.attributes += attributes
         backend = self._backend
         backend.rewind(shared_seed, epoch, attributes)
         missing = set(range(self._workers)) - self._absent.keys()  # a successor begins with the new epoch
         while missing and not self._gone and self._backend is backend:
-            for event in backend.wait(self._shortened(LOOK_S)):
+            heard = backend.wait(self._shortened(self._step_s))
+            self._look_at_late(missing if not heard else ())
+            for event in heard:
                 self._hear_rewinding(event, missing, backend)
         for lost in self._gone.values():
             numbers = old.tickets_of(lost.worker)
@@ -488,6 +527,11 @@ class Runtime:
             if memory is not None:
                 memory.begin()
 
+    def _look_at_late(self, workers: Iterable[int]) -> None:
+        late = [Ticket(worker, -1 - worker, None) for worker in workers]
+        if late and self._lookout.is_on:  # what each is still at counts as a ticket of its own
+            self._lookout.look(self._backend, late)
+
     # ---- words ----------------------------------------------------------------------------------
 
     def _indices(self, number: int, scheduler: Scheduler | None = None) -> Any:
@@ -516,19 +560,36 @@ def worker_died(event: events.WorkerLost, indices: Any, position: int | None = N
             why=f"errno {event.status}",
             fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
         )
-    if event.status < 0:
+    if event.reason == STALLED:
+        what = "made no progress, and was ended"
+    elif event.status < 0:
         what = f"is killed by signal: {signal.strsignal(-event.status)} ({_signal_name(-event.status)})"
     else:
         what = f"exited unexpectedly with exit code {event.status}"
-    why = f"it was loading sample indices {_few(indices)}" if indices is not None else ""
-    fix = "load these samples at num_workers=0 to see the failure in the training process"
+    fix = _OOM_FIX if event.was_oom else _DIED_FIX
     if position is not None:
-        index = indices[position] if isinstance(indices, (list, tuple)) else indices
-        why = f"so did its successors, each time at sample index {index}"
-        fix = f"load dataset[{index!r}] by itself to see the failure; on_error='skip' goes on without it"
+        fix = _KILLER_FIX.format(_at(indices, position))
     return WorkerLostError(
-        "PS601", f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}", why=why, fix=fix
+        "PS601",
+        f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}",
+        why="\n".join(["; ".join(_evidence(event, indices, position)), *stack_lines(event.stack)]),
+        fix=fix,
     )
+
+
+def _evidence(event: events.WorkerLost, indices: Any, position: int | None) -> Iterator[str]:
+    if position is not None:
+        yield f"so did its predecessors, at the same sample index {_at(indices, position)}"
+    elif indices is not None:
+        yield f"it was loading sample indices {_few(indices)}"
+    if event.phase and position is None:
+        yield where(event, indices)
+    if event.was_oom:
+        yield "the kernel has killed a process here for want of memory since the workers were started"
+
+
+def _at(indices: Any, position: int) -> Any:
+    return indices[position] if isinstance(indices, (list, tuple)) else indices
 
 
 def _signal_name(number: int) -> str:
@@ -564,6 +625,9 @@ def _few(indices: Any) -> str:
     return str(indices)
 
 
+_DIED_FIX = "load these samples at num_workers=0 to see the failure in the training process"
+_KILLER_FIX = "load dataset[{!r}] by itself to see the failure; on_error='skip' goes on without it"
+_OOM_FIX = "lower `num_workers`, `prefetch_factor` or `batch_size`, or raise the memory limit"
 _STUCK = (
     "[PS604] worker {} inherited a lock that another thread held at the fork, and nobody can release it: "
     "all workers were started again, and no batch was lost. Pass multiprocessing_context='forkserver' "

@@ -32,6 +32,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._deaths: dict[int, list[tuple[int | None, int]]] = {}
+        self._condemned: set[tuple[int, int]] = set()  # ticket and position
 
     def lost(self, number: int, position: int | None, status: int) -> Verdict:
         """A worker died over this ticket, at the sample at `position` if that is known."""
@@ -40,6 +41,9 @@ class Suspects:
         here = [status for place, status in deaths if place == position]
         proof = PROOF_FOREIGN if any(each in FOREIGN for each in here) else PROOF_OWN
         if position is not None and len(here) >= proof:
+            if (number, position) in self._condemned:  # it was left out: what came in its place kills too
+                return Verdict(None, is_hopeless=True)
+            self._condemned.add((number, position))
             # The others are innocent until something happens to them again.
             self._deaths[number] = [death for death in deaths if death[0] != position]
             return Verdict(position, is_hopeless=False)

@@ -32,41 +32,50 @@ from penstock._arena import codec
 from penstock._arena.segment import Segment
 from penstock._arena.slab import SlabWriter
 from penstock._base import libc
-from penstock._engine import failure, resume, rng_objects, stale
+from penstock._engine import black_box, failure, resume, rng_objects, stale
+from penstock._engine.black_box import BlackBox
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.collate import collate_into
 from penstock._engine.events import EMPTY
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
-from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Signs, Verdict
+from penstock._engine.messages import (
+    Assign,
+    Exhausted,
+    Failed,
+    Filled,
+    Rewind,
+    Rewound,
+    Signs,
+    Spawn,
+    Verdict,
+)
 from penstock._engine.resume import Resume
 from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder
 from penstock._engine.watch import Watch
 from penstock.errors import DataError, PenstockError
 
-# A successor draws other random numbers than its predecessor did. Seeds of workers lie closer together than
-# this, and those of epochs are random, so that it meets none of them.
-LIFE_STEP = 1 << 40
+# A successor draws other random numbers than its predecessor did. Workers are fewer than this, seeds of epochs are
+# random, and torch's generator takes the low 32 bits of a seed alone.
+LIFE_STEP = 1 << 20
 
 
-def work(job: Job, worker: int, channel: Channel, life: int = 0, resume: Resume | None = None) -> None:
-    """Answer tickets until told to stop or until the consumer is gone; `resume` a lost worker's stream."""
+def work(job: Job, order: Spawn, channel: Channel, box: BlackBox | None = None) -> None:
+    """Answer tickets until told to stop or until the consumer is gone."""
     libc.name_process("pt_data_worker")  # what torch calls its own: tools look for it
-    Worker(job, worker, channel, life, resume).serve()
+    Worker(job, order, channel, box).serve()
 
 
 class Worker:
     """One worker's state: its dataset, its random numbers, its slabs."""
 
-    def __init__(
-        self, job: Job, worker: int, channel: Channel, life: int = 0, resume: Resume | None = None
-    ) -> None:
-        """`life` counts the predecessors of this worker that are gone."""
+    def __init__(self, job: Job, order: Spawn, channel: Channel, box: BlackBox | None = None) -> None:
         self._job = job
-        self._id = worker
-        self._life = life
+        self._id = order.worker
+        self._life = order.life
         self._channel = channel
+        self._box = box or BlackBox()
         self._writer = SlabWriter()
         self._rows = Rows(self._writer)
         self._encoder = codec.cloud_encoder() if job.birth == "clean" else codec.Encoder
@@ -76,7 +85,7 @@ class Worker:
         self._seeder: SampleSeeder | None = None
         self._start_failure: failure.Failure | None = None
         self._has_ended = False
-        self._resume = resume
+        self._resume = None if order.resume is None else Resume(*order.resume)
         self._has_state = False
         self._watch: Watch | None = None
         self._reseeded: frozenset[str] = frozenset()  # paths of generators
@@ -89,6 +98,7 @@ class Worker:
     def serve(self) -> None:
         """The worker's life."""
         self._start()
+        self._box.phase(black_box.IDLE)
         while True:
             try:
                 parcel = self._channel.wait_message()
@@ -110,8 +120,11 @@ class Worker:
     # ---- start ----------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._box.phase(black_box.STARTING)
         signals: Any = torch_utils.signal_handling
+        self._box.disarm()
         signals._set_worker_signal_handlers()  # noqa: SLF001 - says "bus error" in words
+        self._box.arm()
         torch.set_num_threads(1)
         seed = seed_worker(self._job.base_seed + self._life * LIFE_STEP, self._id)
         self._seed_pipes(self._job.shared_seed)
@@ -142,6 +155,7 @@ class Worker:
         self._go_on(is_sharded=None)
         self._has_ended = False
         self._channel.send(Rewound(self._id))
+        self._box.phase(black_box.STARTING)
         self._seed_pipes(message.shared_seed)
         self._fetcher = None
         try:
@@ -215,7 +229,8 @@ class Worker:
             self._seeder.begin_epoch(epoch)
             if self._job.kind == _DatasetKind.Iterable:
                 self._seeder.seed_stream(self._id)
-        self._fetcher = Fetcher(self._job, self._dataset, self._rows, self._seeder)
+        self._fetcher = Fetcher(self._job, self._dataset, self._rows, self._seeder, self._box)
+        self._box.phase(black_box.IDLE)
 
     def _seed_pipes(self, shared_seed: int | None) -> None:
         if isinstance(self._dataset, IterDataPipe):
@@ -235,6 +250,7 @@ class Worker:
             # The consumer counts this ticket as void, but wants its slab back.
             self._channel.send(Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, ticket.nbytes))
             return
+        self._box.begin(ticket.number, ticket.attempt)
         try:
             writer.begin(ticket.slab, ticket.nbytes, ticket.expected)
             answer = self._fill(ticket)
@@ -246,6 +262,7 @@ class Worker:
         if self._watch is not None and self._watch.is_done:
             self._tell()
         self._channel.send(answer)
+        self._box.end()
 
     def _fill(self, ticket: Assign) -> Any:
         fetcher = self._fetcher
@@ -253,13 +270,14 @@ class Worker:
             told, self._start_failure = self._start_failure, None
             return self._fail(ticket, told)
         try:
-            batch = fetcher.fetch(ticket.indices, ticket.condemned)
+            batch = fetcher.fetch(ticket.indices, ticket.condemned, is_again=ticket.attempt > 0)
         except StopIteration:
             if self._job.kind != _DatasetKind.Iterable:
                 raise
             self._has_ended = True
             self._writer.finish()
             return Exhausted(self._id, ticket.number, ticket.attempt, ticket.slab, self._writer.nbytes)
+        self._box.phase(black_box.HANDING_OVER)
         place = None if batch is EMPTY else tuple(self._encode(batch, ticket))
         del batch
         fetcher.forget()

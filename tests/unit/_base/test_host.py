@@ -238,3 +238,35 @@ def test_memory_of_a_system_that_does_not_tell_is_assumed_to_be_modest(monkeypat
 def test_this_machine_has_cpus_and_memory():
     assert host.cpu_count() >= 1
     assert host.memory_available() > 0
+
+
+# ---- deaths for want of memory ------------------------------------------------------------------
+
+
+def test_without_any_counter_nobody_was_killed(tmp_path):
+    assert host.oom_kills(tmp_path) == 0
+
+
+def test_kills_are_counted_by_the_cgroup(machine):
+    root = machine(
+        {
+            "proc/self/cgroup": "0::/a.slice\n",
+            "proc/vmstat": "oom_kill 90\n",
+            "sys/fs/cgroup/a.slice/memory.events": "low 0\noom 7\noom_kill 3\noom_group_kill 0\n",
+        }
+    )
+    assert host.oom_kills(root) == 3
+
+
+def test_kills_are_counted_by_version_one(machine):
+    root = machine(
+        {
+            "proc/self/cgroup": "4:memory:/job\n0::/\n",
+            "sys/fs/cgroup/memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+        }
+    )
+    assert host.oom_kills(root) == 2
+
+
+def test_without_a_cgroup_the_machine_counts(machine):
+    assert host.oom_kills(machine({"proc/vmstat": "nr_free_pages 7\noom_kill 5\n"})) == 5

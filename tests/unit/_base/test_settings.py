@@ -420,6 +420,53 @@ def test_what_follows_a_crash_is_one_of_two():
     )
 
 
+# ---- stalls -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("warn", "timeout"), [("auto", 30.0), (None, None), (1, 1), (0.5, float("inf"))])
+def test_limits_of_a_stall_are_taken(warn, timeout):
+    settings.check_stalls(warn, timeout)
+
+
+def test_a_warning_after_no_time_is_refused():
+    assert refusal(SettingsError, settings.check_stalls, 0, None) == (
+        '[PS002] stall_warn option should be a number of seconds above 0, "auto" or None\n'
+        "  why:  got stall_warn=0\n"
+        "  fix:  the nearest allowed value is stall_warn=None (no limit)\n"
+        "  more: penstock explain PS002"
+    )
+
+
 @pytest.mark.parametrize("path", [None, "bad.jsonl", Path("bad.jsonl")])
 def test_a_path_is_taken(path):
     settings.check_quarantine(path)
+
+
+@pytest.mark.parametrize("value", [-1, 0.0, float("nan")])
+def test_a_stall_of_no_time_is_refused(value):
+    assert refusal(SettingsError, settings.check_stalls, None, value) == (
+        "[PS002] stall_timeout option should be a number of seconds above 0 or None\n"
+        f"  why:  got stall_timeout={value!r}\n"
+        "  fix:  the nearest allowed value is stall_timeout=None (no limit)\n"
+        "  more: penstock explain PS002"
+    )
+
+
+@pytest.mark.parametrize(("value", "kind"), [("adaptive", "str"), (True, "bool"), ([1], "list")])
+def test_a_warning_after_what_is_no_time_is_a_type_error(value, kind):
+    assert refusal(SettingsTypeError, settings.check_stalls, value, None) == (
+        '[PS001] stall_warn option should be a number of seconds above 0, "auto" or None\n'
+        f"  why:  got stall_warn={value!r}, of type {kind}\n"
+        '  fix:  pass stall_warn="auto"\n'
+        "  more: penstock explain PS001"
+    )
+
+
+@pytest.mark.parametrize(("value", "kind"), [("auto", "str"), (False, "bool")])
+def test_a_stall_of_what_is_no_time_is_a_type_error(value, kind):
+    assert refusal(SettingsTypeError, settings.check_stalls, None, value) == (
+        "[PS001] stall_timeout option should be a number of seconds above 0 or None\n"
+        f"  why:  got stall_timeout={value!r}, of type {kind}\n"
+        "  fix:  pass stall_timeout=30.0\n"
+        "  more: penstock explain PS001"
+    )

@@ -11,6 +11,8 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from torch.utils.data.dataloader import _DatasetKind
 
 from penstock._arena.slab import SlabWriter
+from penstock._engine import fetch
+from penstock._engine.black_box import COLLATING
 from penstock._engine.fetch import Fetcher
 from penstock._engine.job import Job
 from penstock._engine.rows import Rows
@@ -168,3 +170,71 @@ def test_forgetting_drops_the_samples():
     fetcher.fetch([1, 2])
     fetcher.forget()
     assert fetcher._samples == []
+
+
+# ---- what the black box is told -----------------------------------------------------------------
+
+
+class Box:
+    """Remembers what it was told."""
+
+    def __init__(self, pace_ns=1 << 62):
+        self.told, self.pace_ns = [], pace_ns
+
+    def at(self, position, index):
+        self.told.append((position, index))
+
+    def phase(self, number):
+        self.told.append(number)
+
+
+def told(fetcher, indices, **options):
+    fetcher.fetch(indices, **options)
+    return fetcher._box.told
+
+
+def test_the_first_batch_is_told_sample_by_sample():
+    assert told(Fetcher(MAP, Squares(), box=Box()), [5, 3]) == [(0, 5), (1, 3), COLLATING]
+
+
+FAST = 2 * fetch.SLOW_NS  # two samples, exactly at the limit
+
+
+def test_fast_samples_are_not_told():
+    assert told(Fetcher(MAP, Squares(), box=Box(FAST)), [5, 3]) == [COLLATING]
+
+
+def test_fast_samples_are_told_when_a_ticket_is_done_again():
+    fetcher = Fetcher(MAP, Squares(), box=Box(FAST))
+    assert told(fetcher, [5, 3], is_again=True) == [(0, 5), (1, 3), COLLATING]
+
+
+def test_slow_samples_are_told():
+    assert told(Fetcher(MAP, Squares(), box=Box(FAST + 1)), [5, 3]) == [(0, 5), (1, 3), COLLATING]
+
+
+def test_samples_that_are_fetched_together_are_not_told_apart():
+    assert told(Fetcher(MAP, ManySquares(), box=Box()), [5, 3]) == [COLLATING]
+
+
+def test_a_single_sample_is_told():
+    job = replace(SINGLE, collate_fn=repr)
+    assert told(Fetcher(job, Squares(), box=Box()), 5) == [(0, 5), COLLATING]
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_samples_of_an_iterable_dataset_are_told_by_position(auto):
+    job = replace(ITERABLE, auto_collation=auto, collate_fn=repr)
+    expected = [(0, None), (1, None), COLLATING] if auto else [(0, None), COLLATING]
+    assert told(Fetcher(job, Count(5), box=Box()), [None] * 2 if auto else None) == expected
+
+
+def test_rows_are_told_too():
+    class Small:
+        def __getitem__(self, index):
+            return torch.full((2,), index)
+
+    job = replace(MAP, collate_fn=default_collate)
+    writer = SlabWriter()
+    assert told(Fetcher(job, Small(), Rows(writer), box=Box()), [5, 3])[:2] == [(0, 5), (1, 3)]
+    writer.close()

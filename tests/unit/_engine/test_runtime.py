@@ -431,6 +431,102 @@ def test_a_death_names_a_few_samples(indices, why):
     assert worker_died(WorkerLost(2, 99, 1), indices).why == why
 
 
+def test_a_death_is_told_with_what_the_black_box_says():
+    stack = 'Current thread 0x1 (most recent call first):\n  File "data.py", line 12 in __getitem__'
+    lost = WorkerLost(2, 99, -signal.SIGSEGV, 3, 0, 1, 5, "fetching", stack)
+    assert str(worker_died(lost, [4, 5])) == (
+        "[PS601] DataLoader worker 2 (pid(s) 99) is killed by signal: Segmentation fault (SIGSEGV)\n"
+        "  why:  it was loading sample indices [4, 5]; "
+        "it was fetching sample index 5 (position 1 in its batch)\n"
+        "        its last calls, the latest first:\n"
+        '          File "data.py", line 12 in __getitem__\n'
+        "  fix:  load these samples at num_workers=0 to see the failure in the training process\n"
+        "  more: penstock explain PS601"
+    )
+
+
+def test_a_death_for_want_of_memory_is_told_with_the_remedy():
+    assert str(worker_died(WorkerLost(2, 99, -signal.SIGKILL, phase="idle", was_oom=True), [1])) == (
+        "[PS601] DataLoader worker 2 (pid(s) 99) is killed by signal: Killed (SIGKILL)\n"
+        "  why:  it was loading sample indices [1]; it was idle; "
+        "the kernel has killed a process here for want of memory since the workers were started\n"
+        "  fix:  lower `num_workers`, `prefetch_factor` or `batch_size`, or raise the memory limit\n"
+        "  more: penstock explain PS601"
+    )
+
+
+def test_a_worker_that_we_have_ended_is_told_as_such():
+    lost = WorkerLost(2, 99, -signal.SIGKILL, reason="stalled")
+    assert worker_died(lost, [1]).what == "DataLoader worker 2 (pid(s) 99) made no progress, and was ended"
+
+
+# ---- workers that stall -------------------------------------------------------------------------
+
+
+class Glass:
+    """A lookout that remembers what it was shown."""
+
+    is_on = True
+
+    def __init__(self):
+        self.shown, self.epochs = [], 0
+
+    def begin(self):
+        self.epochs += 1
+
+    def look(self, backend, tickets):
+        self.shown.append([(each.worker, each.number, each.indices) for each in tickets])
+
+
+def watched(*told, **options):
+    runtime, backend, _ = begun(*told, **options)
+    runtime._lookout = Glass()
+    return runtime, backend, runtime._lookout
+
+
+def test_the_worker_that_holds_up_the_consumer_is_looked_at():
+    runtime, backend, glass = watched([answer(1, 2)], [], [answer(0, 2)], workers=2)
+    assert batches(runtime, 1) == ["batch 0"]
+    assert glass.shown == [[(0, 0, [0])]]
+    assert backend.waits == [module.LOOK_S] * 3
+
+
+def test_out_of_order_every_busy_worker_is_looked_at_once():
+    runtime, _, glass = watched([], [answer(1, 2)], workers=2, in_order=False)
+    assert batches(runtime, 1) == ["batch 1"]
+    assert glass.shown == [[(0, 0, [0]), (1, 1, [1])]]
+
+
+def test_a_ticket_that_nobody_has_got_is_nobodys_stall():
+    runtime, backend, glass = watched([answer(0)], [], [answer(1)], room=1)
+    assert batches(runtime, 1) == ["batch 0"]
+    assert backend.room == 0
+    runtime._look(runtime._scheduler.awaited())
+    assert glass.shown == [[]]
+
+
+def test_an_exception_in_a_look_does_not_tear_the_iterator():
+    runtime, _, glass = watched([], [answer(0)])
+
+    def look(backend, tickets):
+        raise UserWarning
+
+    glass.look = look
+    with pytest.raises(UserWarning):
+        runtime.next_batch(0)
+    assert not runtime.is_torn
+    assert batches(runtime, 1) == ["batch 0"]
+
+
+def test_workers_that_are_late_for_the_next_epoch_are_looked_at():
+    runtime, backend, glass = watched([answer(0), answer(1)], length=2, workers=2, depth=1)
+    batches(runtime)
+    backend.told = [[Rewound(0)], [], [Rewound(1)]]
+    runtime.begin(Counting(2), is_first=False, shared_seed=None)
+    assert glass.shown == [[(1, -2, None)]]
+    assert glass.epochs == 1
+
+
 def test_a_worker_that_could_not_be_forked_is_an_error_of_its_own():
     assert str(worker_died(WorkerLost(2, 0, 11), [1])) == (
         "[PS603] workers cannot be started: the system refused to fork worker 2\n"
@@ -583,8 +679,8 @@ def test_closing_twice_is_closing_once():
 # ---- a worker dies --------------------------------------------------------------------------------
 
 
-def lost(worker=0, position=None, status=-signal.SIGSEGV, pid=7):
-    return WorkerLost(worker, pid, status, position)
+def lost(worker=0, position=None, status=-signal.SIGSEGV, pid=7, number=0):
+    return WorkerLost(worker, pid, status, number, position=position)
 
 
 def test_a_successor_does_the_tickets_of_a_lost_worker_again_in_their_order():
@@ -647,7 +743,7 @@ def test_a_sample_that_kills_is_an_error_that_names_it_and_the_epoch_goes_on(clo
         runtime.next_batch(0)
     assert str(caught.value) == (
         "[PS601] DataLoader worker 0 (pid(s) 7) is killed by signal: Segmentation fault (SIGSEGV)\n"
-        "  why:  so did its successors, each time at sample index 0\n"
+        "  why:  so did its predecessors, at the same sample index 0\n"
         "  fix:  load dataset[0] by itself to see the failure; on_error='skip' goes on without it\n"
         "  more: penstock explain PS601"
     )

@@ -20,7 +20,17 @@ from penstock._base import host, libc
 from penstock._engine import failure, worker
 from penstock._engine.channel import Channel, pair
 from penstock._engine.job import Job
-from penstock._engine.messages import Assign, Exhausted, Failed, Filled, Rewind, Rewound, Signs, Verdict
+from penstock._engine.messages import (
+    Assign,
+    Exhausted,
+    Failed,
+    Filled,
+    Rewind,
+    Rewound,
+    Signs,
+    Spawn,
+    Verdict,
+)
 from penstock._engine.resume import Resume
 from penstock._engine.rows import LARGE
 from penstock._engine.worker import Worker, seed_worker
@@ -64,7 +74,8 @@ class Bench:
     def __init__(self, job, number=1, resume=None):
         here, there = pair()
         self.channel = Channel(here)
-        self.worker = Worker(job, number, Channel(there, is_patient=True), resume=resume)
+        order = Spawn(number, resume=None if resume is None else tuple(resume))
+        self.worker = Worker(job, order, Channel(there, is_patient=True))
         self.segments = {}
 
     def assign(self, number, indices, slab=0, attempt=0, given_up=(), expected=0, nbytes=0):
@@ -347,7 +358,7 @@ def test_random_numbers_are_torchs():
 def test_the_workers_life_ends_when_the_consumer_hangs_up(bench, monkeypatch):
     one = bench(dataset=Lines())
     one.channel.close()
-    worker.work(one.worker._job, 0, one.worker._channel)
+    worker.work(one.worker._job, Spawn(0), one.worker._channel)
 
 
 def test_warming_up_leaves_nothing_behind():

@@ -91,6 +91,9 @@ class InlineBackend:
         del workers
         return None
 
+    def observe(self, worker: int) -> None:
+        """Nothing: a worker in the consumer's own process cannot be seen from outside, nor ended."""
+
     def close(self) -> None:
         """Drop what is left."""
         self._tickets.clear()

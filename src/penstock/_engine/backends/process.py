@@ -24,8 +24,10 @@ from typing import Any, NamedTuple
 
 from penstock._arena import codec
 from penstock._arena.arena import Arena, Slab
-from penstock._engine import events, failure, health
+from penstock._base import host
+from penstock._engine import events, failure, health, sight
 from penstock._engine.backends.birth import ZygoteHandle
+from penstock._engine.black_box import BlackBox, Report
 from penstock._engine.channel import Channel, ChannelClosed, pair
 from penstock._engine.messages import (
     Assign,
@@ -41,10 +43,15 @@ from penstock._engine.messages import (
     Spawn,
     Verdict,
 )
-from penstock.errors import DataError
+from penstock._engine.stall import Observation
+from penstock.errors import ArenaError, DataError
 
 # No message here waits for user code, so a control channel that takes longer is broken.
 CONTROL_LIMIT_S = 30.0
+
+# How long a stack is waited for: a worker that is stopped, or inside the kernel, does not answer.
+STACK_LIMIT_S = 0.5
+STACK_STEP_S = 0.01
 
 
 class Payload(NamedTuple):
@@ -138,6 +145,9 @@ class ProcessBackend:
         self._ended: set[int] = set()  # workers whose iterable dataset has no more in this epoch
         self._looks: dict[int, health.Look | None] = {}
         self._condemned: dict[int, tuple[int, ...]] = {}  # by ticket: samples that kill
+        self._boxes: dict[int, BlackBox] = {}
+        self._reasons: dict[int, str] = {}  # of workers that we have killed
+        self._oom_kills = host.oom_kills()
         self._poll = select.poll()
         self._poll.register(zygote.channel.fileno(), select.POLLIN)
         if zygote.watch is not None:
@@ -254,6 +264,41 @@ class ProcessBackend:
                 return worker
         return None
 
+    def observe(self, worker: int) -> Observation | None:
+        """What can be seen of a worker; None when it is not there, or hidden."""
+        pid, box = self.processes[worker]._pid, self._boxes.get(worker)  # noqa: SLF001
+        if not pid or box is None:
+            return None
+        told = box.read()
+        return sight.observe(pid, (told.number, told.attempt, told.phase, told.position))
+
+    def report(self, worker: int) -> Report:
+        """What a worker says that it is doing."""
+        box = self._boxes.get(worker)
+        return Report("") if box is None else box.read()
+
+    def ask_stack(self, worker: int) -> str:
+        """The worker's Python stack, or nothing if it cannot tell within STACK_LIMIT_S."""
+        box = self._boxes.get(worker)
+        if box is None:
+            return ""
+        before, number = box.stack(), box.ask()
+        if not number:
+            return before
+        self.command(Kill(worker, number))
+        deadline, text = time.monotonic() + STACK_LIMIT_S, before
+        while time.monotonic() < deadline:
+            time.sleep(STACK_STEP_S)  # it writes from a signal handler, which can tell nobody
+            last, text = text, box.stack()
+            if text == last != before:
+                break
+        return text[len(before) :].strip() or before
+
+    def kill(self, worker: int, reason: str) -> None:
+        """End a worker. Its `WorkerLost` will give the reason."""
+        self._reasons[worker] = reason
+        self.command(Kill(worker, signal.SIGKILL))
+
     # ---- events ---------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None) -> list[events.Event]:
@@ -346,7 +391,20 @@ class ProcessBackend:
                 self._hear(message.worker)  # what it said before it died comes first
                 self._hang_up(message.worker)
             process._exitcode = message.status  # noqa: SLF001
-            self._heard.append(events.WorkerLost(message.worker, message.pid, message.status))
+            self._heard.append(self._describe(message))
+
+    def _describe(self, lost: Lost) -> events.WorkerLost:
+        """The death of a worker, with what its black box says."""
+        box = self._boxes.pop(lost.worker, None)
+        told, stack = (Report(""), "") if box is None else (box.read(), box.stack())
+        reason = self._reasons.pop(lost.worker, "")
+        was_oom = False
+        if lost.status == -signal.SIGKILL and not reason and host.oom_kills() > self._oom_kills:
+            was_oom = True
+            self._oom_kills += 1  # the next death may be one of several
+        return events.WorkerLost(
+            lost.worker, lost.pid, lost.status, *told[1:5], told.phase, stack, was_oom, reason
+        )
 
     def _zygote_lost(self) -> None:
         fd, watch = self.zygote.channel.fileno(), self.zygote.watch
@@ -366,12 +424,17 @@ class ProcessBackend:
 
     def _spawn(self, order: Spawn) -> None:
         here, there = pair()
+        box = _box()
         try:
-            self._control(order, [there.fileno()])
+            fds = [there.fileno()] if box is None else [there.fileno(), box.fd]
+            self._control(order, fds)
         except ChannelClosed:
             self._zygote_lost()
         finally:
             there.close()
+            if box is not None:
+                box.close()  # it stays readable
+                self._boxes[order.worker] = box
         self.channels[order.worker] = Channel(here)
         self._by_fd[here.fileno()] = order.worker
         self._poll.register(here.fileno(), select.POLLIN)
@@ -439,6 +502,13 @@ class ProcessBackend:
                 self.discard(event.payload)
         self._heard.clear()
         self.on_close()
+
+
+def _box() -> BlackBox | None:
+    try:
+        return BlackBox.create()
+    except ArenaError:
+        return None  # a worker can do without: its death is told with less
 
 
 def _can_decode(view: memoryview, place: codec.Place) -> bool:

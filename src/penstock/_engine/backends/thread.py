@@ -106,6 +106,9 @@ class ThreadBackend:
         del workers
         return None
 
+    def observe(self, worker: int) -> None:
+        """Nothing: a worker in the consumer's own process cannot be seen from outside, nor ended."""
+
     def close(self) -> None:
         """Ask the threads to end, and wait a little. May be called twice."""
         self._is_closing.set()

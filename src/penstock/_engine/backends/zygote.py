@@ -42,6 +42,7 @@ from penstock._arena import packing
 from penstock._base import descriptors, libc
 from penstock._base.origin import Origin, die_with
 from penstock._engine import tame
+from penstock._engine.black_box import BlackBox
 from penstock._engine.channel import Channel, ChannelClosed
 from penstock._engine.job import Job
 from penstock._engine.messages import Born, Kill, Lost, Quit, Spawn
@@ -125,7 +126,7 @@ class Zygote:
 
     def _obey(self, message: Any, fds: list[int]) -> None:
         if isinstance(message, Spawn):
-            self._spawn(message, fds[0])
+            self._spawn(message, fds)
         elif isinstance(message, Kill):
             for pid, worker in self._pids.items():
                 if worker == message.worker:
@@ -134,24 +135,24 @@ class Zygote:
             self._await_workers(time.monotonic() + message.grace_s)
             raise _Done
 
-    def _spawn(self, order: Spawn, fd: int) -> None:
+    def _spawn(self, order: Spawn, fds: list[int]) -> None:
         worker, job = order.worker, self._job
         if order.life:
             job = replace(job, shared_seed=order.shared_seed, epoch=order.epoch)
         process = multiprocessing.context.Process(  # gives user code a proper current_process()
-            target=_work, args=(job, order, fd), name=f"penstock-worker-{worker}"
+            target=_work, args=(job, order, *fds), name=f"penstock-worker-{worker}"
         )
         zygote = os.getpid()
         try:
             pid = os.fork()
         except OSError as failure:
-            os.close(fd)
+            _close(fds)
             # No pid: the consumer reports that the system refused the fork.
             self._control.send(Lost(worker, 0, failure.errno or 1))
             return
         if pid == 0:
             self._become_worker(process, zygote)
-        os.close(fd)
+        _close(fds)
         self._pids[pid] = worker
         watch = pidfd(pid)
         if watch is not None:
@@ -216,14 +217,18 @@ class _Done(Exception):  # noqa: N818 - leaves the loop
     """The zygote has no more reason to live."""
 
 
-def _work(job: Job, order: Spawn, fd: int) -> None:
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _work(job: Job, order: Spawn, fd: int, box: int | None = None) -> None:
     from penstock._engine import stale
-    from penstock._engine.resume import Resume
     from penstock._engine.worker import work
 
     channel = Channel(socket.socket(fileno=fd), is_patient=True)
     stale.apply(job.dataset, order.attributes)
-    work(job, order.worker, channel, order.life, None if order.resume is None else Resume(*order.resume))
+    work(job, order, channel, BlackBox() if box is None else BlackBox.open(box))
     channel.close()
 
 

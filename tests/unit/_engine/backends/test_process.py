@@ -16,6 +16,7 @@ from penstock._engine import events, failure
 from penstock._engine.backends import process
 from penstock._engine.backends.birth import ZygoteHandle
 from penstock._engine.backends.process import Payload, ProcessBackend
+from penstock._engine.black_box import ASK, TEXT, BlackBox
 from penstock._engine.channel import Channel, pair
 from penstock._engine.messages import (
     Assign,
@@ -29,7 +30,7 @@ from penstock._engine.messages import (
     Rewound,
     Spawn,
 )
-from penstock.errors import DataError
+from penstock.errors import ArenaError, DataError
 
 
 class FakeWorker:
@@ -82,6 +83,7 @@ class Stage:
         parcels = self.zygote_parcels(workers)
         self.spawned = [parcel.message for parcel in parcels]
         self.workers = [FakeWorker(parcel.message.worker, parcel.fds[0]) for parcel in parcels]
+        self.boxes = [BlackBox.open(parcel.fds[1]) for parcel in parcels]
         for worker in range(workers):
             self.zygote.send(Born(worker, 1000 + worker))
 
@@ -106,8 +108,8 @@ class Stage:
         return event
 
     def close(self):
-        for worker in self.workers:
-            worker.close()
+        for each in (*self.workers, *self.boxes):
+            each.close()
         for channel in self.backend.channels.values():
             channel.close()
         self.backend.zygote.leave()
@@ -468,3 +470,92 @@ def test_a_payload_has_a_place_or_a_failure(stage):
     assert type(payload) is Payload
     assert payload.failure is None
     assert payload.place is not None
+
+
+# ---- black boxes --------------------------------------------------------------------------------
+
+
+def test_a_death_is_told_with_what_the_black_box_says(stage):
+    one = stage()
+    one.boxes[0].begin(7, 1)
+    one.boxes[0].at(2, 40)
+    os.pwrite(one.boxes[0].fd, b"Fatal", TEXT)
+    one.zygote.send(Lost(0, 1000, -signal.SIGSEGV))
+    lost = one.hear()[-1]
+    assert lost == events.WorkerLost(0, 1000, -signal.SIGSEGV, 7, 1, 2, 40, "fetching", "Fatal")
+    assert (lost.position, lost.index) == (2, 40)
+
+
+def test_a_worker_that_we_kill_is_lost_with_the_reason(stage):
+    one = stage()
+    one.backend.kill(0, "stalled")
+    assert one.zygote_parcels(1)[0].message == Kill(0, signal.SIGKILL)
+    one.zygote.send(Lost(0, 1000, -signal.SIGKILL))
+    assert one.hear()[-1].reason == "stalled"
+
+
+def test_a_kill_by_the_kernel_is_told_by_its_counter(stage, monkeypatch):
+    kills = 5
+    monkeypatch.setattr(process.host, "oom_kills", lambda: kills)
+    one = stage(workers=3)
+    kills = 6
+    one.zygote.send(Lost(0, 1000, -signal.SIGSEGV))
+    one.zygote.send(Lost(1, 1001, -signal.SIGKILL))
+    one.zygote.send(Lost(2, 1002, -signal.SIGKILL))
+    assert [event.was_oom for event in one.hear()] == [False, True, False]
+
+
+def test_a_worker_is_observed_with_its_place(stage):
+    one = stage()
+    assert one.backend.observe(0) is None  # its pid is not known yet
+    one.hear()
+    one.backend.processes[0]._pid = os.getpid()
+    one.boxes[0].begin(7, 1)
+    one.boxes[0].at(2, 40)
+    seen = one.backend.observe(0)
+    assert (seen.pid, seen.progress) == (os.getpid(), (7, 1, "fetching", 2))
+    assert one.backend.report(0).index == 40
+
+
+def test_a_stack_is_asked_for_by_the_signal_that_the_worker_takes(stage, monkeypatch):
+    one = stage()
+    assert one.backend.ask_stack(0) == ""  # it takes none yet
+    one.boxes[0]._words[6] = ASK
+    os.pwrite(one.boxes[0].fd, b"old\n", TEXT)
+
+    def write(_):
+        if not one.zygote.receive_nowait():
+            return
+        os.pwrite(one.boxes[0].fd, b"new\n", TEXT + 4)
+
+    monkeypatch.setattr(process.time, "sleep", write)
+    assert one.backend.ask_stack(0) == "new"
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for(stage, monkeypatch):
+    monkeypatch.setattr(process, "STACK_LIMIT_S", 0.02)
+    one = stage()
+    one.boxes[0]._words[6] = ASK
+    assert one.backend.ask_stack(0) == ""
+    assert one.zygote_parcels(1)[0].message == Kill(0, ASK)
+
+
+def test_without_memory_for_a_box_there_are_workers_all_the_same(monkeypatch):
+    def refuse():
+        raise ArenaError("PS702")
+
+    monkeypatch.setattr(BlackBox, "create", refuse)
+    here, there = pair()
+    zygote, arena = Channel(there), Arena(1 << 40)
+    backend = ProcessBackend(ZygoteHandle(Channel(here), 1, is_child=False), 1, arena)
+    (parcel,) = zygote.receive_nowait()
+    assert len(parcel.fds) == 1
+    os.close(parcel.fds[0])
+    assert backend.observe(0) is None
+    assert backend.report(0).phase == ""
+    assert backend.ask_stack(0) == ""
+    zygote.send(Lost(0, 1000, 3))
+    assert backend.wait(0.001)[-1] == events.WorkerLost(0, 1000, 3)
+    backend.zygote.leave()
+    zygote.close()
+    arena.close()
