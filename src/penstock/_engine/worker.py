@@ -56,8 +56,8 @@ from penstock._engine.seeding import SampleSeeder
 from penstock._engine.watch import Watch
 from penstock.errors import DataError, PenstockError
 
-# A successor draws other random numbers than its predecessor did. Workers are fewer than this, seeds of epochs are
-# random, and torch's generator takes the low 32 bits of a seed alone.
+# A successor draws other random numbers than its predecessor did. Workers are fewer than this, seeds of epochs
+# are random, and torch's generator takes the low 32 bits of a seed alone.
 LIFE_STEP = 1 << 20
 
 
