@@ -124,6 +124,7 @@ class DataLoader(_StockLoader[_T_co]):
         on_error: Action | ErrorPolicy = "raise",
         quarantine: str | os.PathLike[str] | None = None,
         max_restarts: int = 16,
+        max_worker_memory: int | None = None,
         on_iterable_crash: OnIterableCrash = "raise",
         stall_warn: float | Literal["auto"] | None = "auto",
         stall_timeout: float | None = 30.0,
@@ -135,7 +136,7 @@ class DataLoader(_StockLoader[_T_co]):
         settings.check_workers_needed(num_workers, persistent_workers, multiprocessing_context)
         settings.check_context(multiprocessing_context)
         settings.check_own(backend, arena_bytes, pack_lists)
-        settings.check_restarts(max_restarts)
+        settings.check_restarts(max_restarts, max_worker_memory)
         settings.check_seed(seed, backend)
         settings.check_mistakes(cure, on_iterable_crash)
         settings.check_quarantine(quarantine)
@@ -156,6 +157,7 @@ class DataLoader(_StockLoader[_T_co]):
         self.arena_bytes = arena_bytes
         self.pack_lists = pack_lists
         self.max_restarts = max_restarts
+        self.max_worker_memory = max_worker_memory
         self.seed = seed
         self._sample_seed = None if seed is None else operator.index(seed)
         self._is_own_shuffle = bool(shuffle) and generator is None
@@ -360,6 +362,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
         self._reset(loader, first_iter=True)
 
     def _take_policy(self, loader: DataLoader[Any]) -> None:
+        self._max_worker_memory = loader.max_worker_memory
         self._errors, self._quarantine = loader.errors, loader._quarantine
         self._policy = _policy_with_care(loader)
         if self._policy is not None and self._policy.can_skip and self._world_size > 1:
@@ -401,6 +404,7 @@ class LoaderIterator(_MultiProcessingDataLoaderIter):
             quarantined=frozenset() if self._quarantine is None else self._quarantine.known,
             condemned=frozenset() if self._policy is None else killers(self._errors),
             pool=self._pool,
+            max_worker_memory=self._max_worker_memory,
             seed=self._seed,
             epoch=self._epoch,
             is_watched=self._is_watched,

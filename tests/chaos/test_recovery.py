@@ -222,3 +222,24 @@ def test_a_killed_worker_of_a_stream_without_a_state(stage, option, end):
     """
     )
     assert out == end + "\n"
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_worker_that_leaks_is_replaced_between_two_batches(stage, method):
+    out = stage.run(
+        f"""
+    class Hoarder(Pictures):
+        kept = []
+        def __getitem__(self, index):
+            self.kept.append(bytearray(os.urandom(1 << 20) * 8))
+            time.sleep(0.02)
+            return super().__getitem__(index)
+
+    options = {{"multiprocessing_context": "{method}", "max_worker_memory": 128 << 20, "max_restarts": 0}}
+    iterator = iter(DataLoader(Hoarder(120), batch_size=2, num_workers=2, **options))
+    first = [process.pid for process in iterator._workers]
+    right = [is_right(batch, [2 * count, 2 * count + 1]) for count, batch in enumerate(iterator)]
+    say(len(right), all(right), first != [process._pid for process in iterator._workers])
+    """
+    )
+    assert out == "60 True True\n"

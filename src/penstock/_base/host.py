@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 ROOT = Path("/")
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def cpu_count(root: Path = ROOT) -> int:
@@ -67,6 +68,33 @@ def oom_kills(root: Path = ROOT) -> int:
             if line.startswith("oom_kill ")
         ]
     return max(counts, default=0)
+
+
+def memory_total(root: Path = ROOT) -> int:
+    """Bytes that the machine or the memory cgroup has in all."""
+    total = [int(words[1]) * 1024 for words in _lines(root / "proc/meminfo") if words[0] == "MemTotal:"]
+    for group in _groups(root, "memory"):
+        limits = (_read(group / "memory.max"), _read(group / "memory.limit_in_bytes"))
+        total += [int(limit) for limit in limits if limit.isdigit()]
+    return min(total, default=1 << 30)
+
+
+def anonymous_memory(root: Path = ROOT) -> int:
+    """Bytes of this process that no file backs, those shared with its parent included. Quick."""
+    words = _read(root / "proc/self/statm").split()
+    return (int(words[1]) - int(words[2])) * _PAGE if words else 0
+
+
+def own_memory(root: Path = ROOT) -> int:
+    """Bytes of this process that no file backs; of what it shares, its part. Slow if it is large."""
+    for words in _lines(root / "proc/self/smaps_rollup"):
+        if words[0] == "Pss_Anon:":
+            return int(words[1]) * 1024
+    return anonymous_memory(root)  # Linux before 5.10
+
+
+def _lines(path: Path) -> list[list[str]]:
+    return [words for words in map(str.split, _read(path).splitlines()) if len(words) > 1]
 
 
 def _meminfo(root: Path) -> int:

@@ -182,8 +182,10 @@ def check_own(backend: Any, arena_bytes: Any, pack_lists: Any) -> None:
         raise _wrong_type("pack_lists", pack_lists, "True or False", "pack_lists=False")
 
 
-def check_restarts(max_restarts: Any) -> None:
-    """Refuse a number of restarts that is none."""
+def check_restarts(max_restarts: Any, max_worker_memory: Any) -> None:
+    """Refuse numbers of restarts and of bytes that are none."""
+    if max_worker_memory is not None:
+        _check_at_least("max_worker_memory", max_worker_memory, 1)
     _check_integer("max_restarts", max_restarts)
     if max_restarts < 0:
         raise _out_of_range(

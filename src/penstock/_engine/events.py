@@ -44,6 +44,7 @@ class Rewound(NamedTuple):
     worker: int
 
 
+RETIRED = "retired"  # the reason of a `WorkerLost`: it had grown too large, and left by itself
 EMPTY: Any = object()  # what a backend opens when no sample of the batch is left
 
 

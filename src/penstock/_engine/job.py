@@ -33,3 +33,4 @@ class Job:
     quarantined: frozenset[int | str] = frozenset()  # indices that must not be touched
     condemned: frozenset[int | str] = frozenset()  # the same, because they kill
     pool: int = 0  # indices below this may replace a bad one; 0: only those of the same batch
+    max_worker_memory: int | None = None  # bytes; see `retire`

@@ -81,6 +81,12 @@ class Exhausted(NamedTuple):
     nbytes: int
 
 
+class Retired(NamedTuple):
+    """The worker has grown too large, and ends now; its other tickets are for its successor."""
+
+    worker: int
+
+
 class Rewound(NamedTuple):
     """The worker is ready for the next epoch."""
 
@@ -158,7 +164,7 @@ class Loaded(NamedTuple):
 
 
 KINDS: tuple[type[Any], ...] = (
-    Assign, Rewind, Filled, Failed, Exhausted, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
+    Assign, Rewind, Filled, Failed, Exhausted, Retired, Rewound, Spawn, Kill, Quit, Adopt, Load, Born,
     Lost, Loaded, Signs, Verdict,
 )  # fmt: skip
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

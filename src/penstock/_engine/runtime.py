@@ -21,7 +21,6 @@ go on. When there is none, the error comes when the lost ticket's turn comes, no
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import warnings
@@ -31,8 +30,9 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock._engine import events, mistakes, shutdown
 from penstock._engine.black_box import Report
-from penstock._engine.lookout import STALLED, Lookout, Ticket, stack_lines, where
+from penstock._engine.lookout import Lookout, Ticket
 from penstock._engine.messages import Spawn
+from penstock._engine.obituary import few, worker_died
 from penstock._engine.restart import Restarts
 from penstock._engine.resume import Journal, Resume
 from penstock._engine.scheduler import Scheduler
@@ -344,7 +344,10 @@ class Runtime:
     def _lose(self, event: events.WorkerLost) -> None:
         worker = event.worker
         numbers = sorted(self._scheduler.tickets_of(worker))
-        wait_s = self._restarts.lost(worker, is_unborn=not event.pid)
+        if event.reason == events.RETIRED:
+            wait_s: float | None = 0.0  # nothing has gone wrong
+        else:
+            wait_s = self._restarts.lost(worker, is_unborn=not event.pid)
         if wait_s is None or not self._can_go_on(event, numbers):
             self._give_up(event)
             return
@@ -359,7 +362,7 @@ class Runtime:
     def _can_go_on(self, event: events.WorkerLost, numbers: list[int]) -> bool:
         """Whether a successor could do what this worker had to do."""
         if self.journal is None:
-            if numbers:
+            if numbers and event.reason != events.RETIRED:
                 self._suspect(numbers[0], event)
             return not self._backend.is_gone or self._recovery.again is not None
         if not numbers:
@@ -442,7 +445,7 @@ class Runtime:
                 "PS604",
                 f"worker {stuck} waits for a lock that nobody can release",
                 why="it has one thread, which sleeps in a private futex without a deadline; "
-                f"it has sample indices {_few(self._indices(self._scheduler.tickets_of(stuck)[0]))}",
+                f"it has sample indices {few(self._indices(self._scheduler.tickets_of(stuck)[0]))}",
                 fix="pass multiprocessing_context='forkserver', or make the lock in the worker",
             )
         warnings.warn(_STUCK.format(stuck), stacklevel=6)
@@ -542,61 +545,13 @@ class Runtime:
         for worker in range(self._workers):
             numbers = self._scheduler.tickets_of(worker)
             if numbers:
-                busy.append(f"worker {worker} has sample indices {_few(self._indices(numbers[0]))}")
+                busy.append(f"worker {worker} has sample indices {few(self._indices(numbers[0]))}")
         return WorkerLostError(
             "PS602",
             f"DataLoader timed out after {timeout_s} seconds",
             why="; ".join(busy) or "no worker has work",
             fix="look for a network read or a lock in the dataset, or raise `timeout`",
         )
-
-
-def worker_died(event: events.WorkerLost, indices: Any, position: int | None = None) -> WorkerLostError:
-    """The error for a worker that is gone with work in its hands; `position` is of the sample that kills."""
-    if event.pid == 0 and event.status > 0:
-        return WorkerLostError(
-            "PS603",
-            f"workers cannot be started: the system refused to fork worker {event.worker}",
-            why=f"errno {event.status}",
-            fix="check free memory and the limit of processes (`ulimit -u`), or lower `num_workers`",
-        )
-    if event.reason == STALLED:
-        what = "made no progress, and was ended"
-    elif event.status < 0:
-        what = f"is killed by signal: {signal.strsignal(-event.status)} ({_signal_name(-event.status)})"
-    else:
-        what = f"exited unexpectedly with exit code {event.status}"
-    fix = _OOM_FIX if event.was_oom else _DIED_FIX
-    if position is not None:
-        fix = _KILLER_FIX.format(_at(indices, position))
-    return WorkerLostError(
-        "PS601",
-        f"DataLoader worker {event.worker} (pid(s) {event.pid}) {what}",
-        why="\n".join(["; ".join(_evidence(event, indices, position)), *stack_lines(event.stack)]),
-        fix=fix,
-    )
-
-
-def _evidence(event: events.WorkerLost, indices: Any, position: int | None) -> Iterator[str]:
-    if position is not None:
-        yield f"so did its predecessors, at the same sample index {_at(indices, position)}"
-    elif indices is not None:
-        yield f"it was loading sample indices {_few(indices)}"
-    if event.phase and position is None:
-        yield where(event, indices)
-    if event.was_oom:
-        yield "the kernel has killed a process here for want of memory since the workers were started"
-
-
-def _at(indices: Any, position: int) -> Any:
-    return indices[position] if isinstance(indices, (list, tuple)) else indices
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # most real-time signals have no name
 
 
 def interrupted() -> WorkerLostError:
@@ -619,15 +574,6 @@ def foreign_process() -> SettingsError:
     )
 
 
-def _few(indices: Any) -> str:
-    if isinstance(indices, (list, tuple)) and len(indices) > 8:  # noqa: PLR2004 - what fits on a line
-        return f"{', '.join(map(str, indices[:8]))}, … ({len(indices)} in all)"
-    return str(indices)
-
-
-_DIED_FIX = "load these samples at num_workers=0 to see the failure in the training process"
-_KILLER_FIX = "load dataset[{!r}] by itself to see the failure; on_error='skip' goes on without it"
-_OOM_FIX = "lower `num_workers`, `prefetch_factor` or `batch_size`, or raise the memory limit"
 _STUCK = (
     "[PS604] worker {} inherited a lock that another thread held at the fork, and nobody can release it: "
     "all workers were started again, and no batch was lost. Pass multiprocessing_context='forkserver' "

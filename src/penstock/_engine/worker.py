@@ -44,6 +44,7 @@ from penstock._engine.messages import (
     Exhausted,
     Failed,
     Filled,
+    Retired,
     Rewind,
     Rewound,
     Signs,
@@ -51,13 +52,14 @@ from penstock._engine.messages import (
     Verdict,
 )
 from penstock._engine.resume import Resume
+from penstock._engine.retire import Scale
 from penstock._engine.rows import Rows
 from penstock._engine.seeding import SampleSeeder
 from penstock._engine.watch import Watch
 from penstock.errors import DataError, PenstockError
 
-# A successor draws other random numbers than its predecessor did. Workers are fewer than this, seeds of epochs
-# are random, and torch's generator takes the low 32 bits of a seed alone.
+# A successor draws other random numbers than its predecessor did. Workers are fewer than this, the seeds of
+# epochs are random, and torch's generator takes the low 32 bits of a seed alone.
 LIFE_STEP = 1 << 20
 
 
@@ -85,6 +87,9 @@ class Worker:
         self._seeder: SampleSeeder | None = None
         self._start_failure: failure.Failure | None = None
         self._has_ended = False
+        # A stream would be lost with its worker.
+        is_stream = job.kind == _DatasetKind.Iterable
+        self._scale = None if is_stream else Scale(job.max_worker_memory, job.workers)
         self._resume = None if order.resume is None else Resume(*order.resume)
         self._has_state = False
         self._watch: Watch | None = None
@@ -263,6 +268,9 @@ class Worker:
             self._tell()
         self._channel.send(answer)
         self._box.end()
+        if self._scale is not None and self._scale.is_due():
+            self._channel.send(Retired(self._id))
+            raise ChannelClosed  # as if the consumer had hung up
 
     def _fill(self, ticket: Assign) -> Any:
         fetcher = self._fetcher

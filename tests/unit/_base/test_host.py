@@ -270,3 +270,26 @@ def test_kills_are_counted_by_version_one(machine):
 
 def test_without_a_cgroup_the_machine_counts(machine):
     assert host.oom_kills(machine({"proc/vmstat": "nr_free_pages 7\noom_kill 5\n"})) == 5
+
+
+# ---- what there is in all, and what is one's own ----------------------------------------------------
+
+
+def test_the_total_is_the_machines_or_the_cgroups(machine, tmp_path):
+    machine({"proc/meminfo": "MemTotal:       1000 kB\nMemAvailable:    10 kB\n"})
+    assert host.memory_total(tmp_path) == 1000 * 1024
+    machine({"sys/fs/cgroup/memory.max": "4096\n"})
+    assert host.memory_total(tmp_path) == 4096
+
+
+def test_memory_of_ones_own_is_the_part_that_is_not_shared(machine, tmp_path):
+    machine({"proc/self/statm": "500 300 100 1 0 200 0\n"})
+    page = host._PAGE
+    assert host.anonymous_memory(tmp_path) == 200 * page
+    assert host.own_memory(tmp_path) == 200 * page  # an old kernel
+    machine({"proc/self/smaps_rollup": "00400000-7fff rollup\nRss: 9 kB\nPss_Anon:   7 kB\n"})
+    assert host.own_memory(tmp_path) == 7 * 1024
+
+
+def test_this_process_has_memory_of_its_own():
+    assert 0 < host.own_memory() <= host.anonymous_memory() < host.memory_total()

@@ -10,8 +10,9 @@ import pytest
 from penstock._engine import runtime as module
 from penstock._engine.events import Answered, Exhausted, Noticed, Rewound, WorkerLost
 from penstock._engine.mistakes import Memory, Mistakes
+from penstock._engine.obituary import worker_died
 from penstock._engine.resume import Journal
-from penstock._engine.runtime import Recovery, Runtime, foreign_process, worker_died
+from penstock._engine.runtime import Recovery, Runtime, foreign_process
 from penstock.errors import SettingsError, WorkerLostError
 
 

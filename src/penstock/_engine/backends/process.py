@@ -37,6 +37,7 @@ from penstock._engine.messages import (
     Filled,
     Kill,
     Lost,
+    Retired,
     Rewind,
     Rewound,
     Signs,
@@ -351,6 +352,9 @@ class ProcessBackend:
             # Only now: until here it may still answer for tickets of the epoch before.
             self._ended.discard(message.worker)
             self._heard.append(events.Rewound(message.worker))
+            return
+        if isinstance(message, Retired):
+            self._reasons[message.worker] = events.RETIRED
             return
         if isinstance(message, Signs):
             self._heard.append(events.Noticed(message.worker, tuple(message)))
