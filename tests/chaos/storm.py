@@ -154,11 +154,11 @@ class Slow(Dataset):
     def __len__(self) -> int:
         return 16_000
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index: int) -> torch.Tensor:
         end = time.thread_time() + 0.001
         while time.thread_time() < end:
             pass
-        return index
+        return torch.tensor([index])
 
 
 def ready(options: argparse.Namespace) -> bool:
