@@ -252,6 +252,7 @@ def test_the_users_own_generator_decides_the_order(penstock_class, workers):
     assert_same(list(loader), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.PS302")  # the dataset has generators of its own, as it must
 @pytest.mark.parametrize("workers", [0, 2])
 def test_without_a_seed_everything_is_torchs(penstock_class, workers):
     outcomes = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -226,4 +227,7 @@ def test_no_thread_is_left_at_the_end_of_the_epoch(loader_class):
     before = set(threading.enumerate())
     list(loader_class(Ints(), num_workers=2))
     gc.collect()
+    deadline = time.monotonic() + 10
+    while not set(threading.enumerate()) <= before and time.monotonic() < deadline:
+        time.sleep(0.01)  # threads of torch's queues end by themselves, soon
     assert set(threading.enumerate()) <= before

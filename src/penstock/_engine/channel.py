@@ -29,6 +29,8 @@ from penstock.errors import WorkerLostError
 
 _HEADER = struct.Struct("<II")
 _CHUNK = 1 << 16  # bytes read at once
+# The other side may just have died, in a program that has set SIGPIPE to kill it.
+_QUIETLY = getattr(socket, "MSG_NOSIGNAL", 0)
 _MOST_FDS = 250  # the kernel passes at most 253 at a time
 
 
@@ -87,7 +89,7 @@ class Channel:
         frame = _HEADER.pack(len(body), len(fds or ())) + body
         if not self._outbox and not fds:
             try:
-                sent = self._sock.send(frame)
+                sent = self._sock.send(frame, _QUIETLY)
             except BlockingIOError:
                 sent = 0
             except TimeoutError:
@@ -159,9 +161,9 @@ class Channel:
 
     def _send_some(self, frame: memoryview, fds: list[int]) -> int:
         if not fds:
-            return self._sock.send(frame)
+            return self._sock.send(frame, _QUIETLY)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        return self._sock.sendmsg([frame], rights)
+        return self._sock.sendmsg([frame], rights, _QUIETLY)
 
     def _read(self) -> int:
         """Read once; return the number of bytes."""
