@@ -39,3 +39,18 @@ def _same_random_state_in_every_test():
     random.setstate(before[0])
     np.random.set_state(before[1])
     torch.set_rng_state(before[2])
+
+
+# What is asked of each start method, many times over. `make test` asks once; `make chaos` asks it all.
+_MANY_VARIANTS = {"test_mistakes.py", "test_seed_option.py"}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark as slow all but the first variant that starts clean workers, of each test with many of them."""
+    seen = set()
+    for item in items:
+        name = getattr(item, "originalname", None)
+        if item.path.name in _MANY_VARIANTS and "spawn" in item.name:
+            if (item.path, name) in seen:
+                item.add_marker(pytest.mark.slow)
+            seen.add((item.path, name))
