@@ -16,7 +16,7 @@ import time
 
 from penstock._base import host
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 # With less than this left, the machine is nearly full.
 NEARLY_FULL = 0.05
 # A worker that holds less than this would leave nothing that helps.
@@ -44,10 +44,10 @@ class Scale:
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_S
-        # Quickly, and rather too much than too little: pages that are shared with the zygote count here.
-        least = LEAST if self._limit is None else self._limit
-        if host.anonymous_memory() <= least:
+        # What costs little is asked first; the exact weight takes longer the more there is.
+        if self._limit is not None:
+            return host.anonymous_memory() > self._limit and host.own_memory() > self._limit
+        left, total = host.memory_available(), host.memory_total()
+        if left >= NEARLY_FULL * total:
             return False
-        own = host.own_memory()
-        left, total = (host.memory_available(), host.memory_total()) if self._limit is None else (0, 0)
-        return is_due(own, self._limit, left, total, self._workers)
+        return is_due(host.own_memory(), None, left, total, self._workers)

@@ -54,9 +54,9 @@ def weighed(monkeypatch):
 
 def test_a_scale_looks_now_and_then_and_exactly_only_in_doubt(weighed):
     scale = Scale(1000, 2)
-    for weighed["now"] in (0.0, 0.1, 0.4, 0.6, 0.7):
+    for weighed["now"] in (0.0, 0.1, 0.9, 1.1, 1.2):
         assert not scale.is_due()
     assert (weighed["quick"], weighed["exact"]) == (2, 0)
-    weighed["own"], weighed["now"] = 2000, 2.0
+    weighed["own"], weighed["now"] = 2000, 3.0
     assert scale.is_due()
     assert weighed["exact"] == 1
