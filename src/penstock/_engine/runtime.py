@@ -520,7 +520,7 @@ class Runtime:
         elif isinstance(event, events.Noticed):
             if event.worker not in missing:  # else it speaks of the epoch before
                 self._notice(event)
-        else:
+        elif not isinstance(event, events.Exhausted):  # that one speaks of the epoch before
             missing.discard(event.worker)
             if isinstance(event, events.WorkerLost):
                 self._lose(event)

@@ -577,6 +577,13 @@ def test_a_late_answer_is_not_taken_for_one_of_the_next_epoch():
     assert batches(runtime, 1) == ["batch 0"]
 
 
+def test_a_late_end_of_the_stream_does_not_begin_the_next_epoch():
+    runtime, backend, _ = begun(workers=2)
+    rewound(runtime, backend, [Exhausted(0), Rewound(1)], [Rewound(0)])
+    assert backend.told == []
+    assert [worker for worker, _, _ in backend.sent] == [0, 1, 0, 1]
+
+
 def test_workers_that_were_exhausted_work_again_in_the_next_epoch():
     runtime, backend, _ = begun([Exhausted(0), Exhausted(1)], workers=2)
     batches(runtime)
