@@ -1,0 +1,1 @@
+"""From facts to findings, and from findings to prescriptions that were tried."""

@@ -1,0 +1,1 @@
+"""One rule, one file; `catalog.py` lists them all."""

@@ -1,0 +1,1 @@
+"""Bounded, measured runs of somebody else's program."""

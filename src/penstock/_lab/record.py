@@ -1,0 +1,319 @@
+"""What a trial has shown: plain frozen values that rules read, and that tests can write down.
+
+    Trial ─┬─ loaders     LoaderSeen ── DatasetSeen, Thing (what hangs on dataset, collate, init function)
+           ├─ iterators   IteratorSeen: one pass over a loader, with waits and batches
+           ├─ samples     SampleSeen: one call of the dataset, in whichever process
+           ├─ failures    Failure: an exception, with sample and line
+           ├─ deaths      Death: a process that ended badly
+           ├─ looks       ProcessLook: stacks and kernel waits, taken before a stuck patient was ended
+           └─ vitals      Vitals: memory, descriptors, processes over time
+
+Times in seconds since the trial began, sizes in bytes. Everything has a default, so that a test names only
+what it is about. `as_json` and `from_json` carry a trial to disk and back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._lab.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the user's source."""
+
+    file: str
+    line: int
+    symbol: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something reachable from what workers get, that matters: found by walking attributes.
+
+    `kind`: lambda, local-function, local-class, main-class, open-file, socket, lock, mp-lock, thread,
+    generator, rng (numpy Generator, RandomState, random.Random), torch-generator, cuda-tensor, database,
+    archive (zip, tar, npz), hdf5, lmdb, module, thread-local, client (boto3, s3fs, fsspec, grpc, requests.Session …),
+    large-list (list or dict of many Python objects), cache (dict or lru_cache that grew while samples were
+    loaded), tokenizer, other.
+    """
+
+    path: str  # "dataset.transform.fn"
+    kind: str
+    type: str
+    pickles: bool | None = None  # None: not tried
+    error: str = ""  # what pickle said
+    count: int = 0  # elements of a large list, or of a cache
+    nbytes: int = 0
+    detail: str = ""  # file name and offset, name of the local function …
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSeen:
+    """The dataset of a loader."""
+
+    type: str = ""
+    module: str = ""
+    site: Site | None = None  # its class
+    length: int | None = None
+    is_iterable: bool = False
+    nbytes: int | None = None  # of its pickle, where that was tried
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSeen:
+    """A loader that the program made."""
+
+    key: str  # "train.py:31#0": where it was made, and the how manieth there
+    site: Site | None = None
+    name: str = ""  # of the variable, where the source tells
+    settings: dict[str, Any] = field(default_factory=dict)  # every option, as in force
+    explicit: tuple[str, ...] = ()  # options that the program passed itself
+    start_method: str = "fork"
+    dataset: DatasetSeen = field(default_factory=DatasetSeen)
+    things: tuple[Thing, ...] = ()
+    length: int | None = None  # len(loader)
+    pid: int = 0
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IteratorSeen:
+    """One pass over a loader: from iter() to its end."""
+
+    loader: str
+    number: int = 0  # of this loader's passes
+    pid: int = 0
+    began_s: float = 0.0
+    start_s: float = 0.0  # how long iter() took
+    first_s: float | None = None  # from iter() to the first batch
+    batches: int = 0
+    waits: tuple[float, ...] = ()  # in next(), one per batch
+    steps: tuple[float, ...] = ()  # between batches, in the program's own loop
+    end: str = "open"  # "exhausted", "dropped", "raised", "open" (when the trial ended)
+    ended_s: float | None = None
+    shutdown_s: float | None = None
+    workers: tuple[int, ...] = ()  # pids, by worker number
+    threads: tuple[str, ...] = ()  # other Python threads of the consumer at iter()
+    native_threads: int = 0  # all threads of the consumer at iter(), its own included
+    tensors_per_batch: int = 0
+    batch_nbytes: int = 0
+    pickled_nbytes: int = 0  # of what is no tensor in a batch
+    kept: int = 0  # earlier batches that the program still held when the last one came
+    waiting_since_s: float | None = None  # when it began to wait for a batch that never came
+    live_iterators: int = 0  # of any loader in that process, alive when this one began
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSeen:
+    """One sample as the dataset gave it."""
+
+    loader: str
+    iterator: int = 0
+    worker: int = -1  # -1: in the consumer, num_workers=0
+    pid: int = 0
+    index: Any = None  # what __getitem__ got; for an iterable dataset its number in that worker
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    digest: str = ""
+    nbytes: int = 0
+    storage_nbytes: int = 0  # what its tensors would ship: whole storages
+    tensors: int = 0
+    objects: int = 0  # Python objects other than tensors and arrays
+    is_none: bool = False
+    shape: str = ""  # "f32[3,224,224]", "dict(a=i64[7])": its form, for comparison
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSeen:
+    """One batch as a worker (or the consumer) made it."""
+
+    loader: str
+    iterator: int = 0
+    worker: int = -1
+    pid: int = 0
+    indices: tuple[Any, ...] = ()
+    began_s: float = 0.0
+    samples_s: float = 0.0  # in the dataset
+    collate_s: float = 0.0
+    cpu_s: float = 0.0
+    read_nbytes: int = 0
+    threads: int = 1  # of the process, afterwards
+    rss: int = 0
+    uss: int = 0
+    rngs: dict[str, str] = field(default_factory=dict)  # by path: digest of each RNG object's state before
+    caches: dict[str, int] = field(default_factory=dict)  # by path: elements of each container that grows
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception that came out of the dataset, the loader or the program."""
+
+    type: str
+    text: str = ""
+    traceback: str = ""
+    phase: str = ""  # "sample", "collate", "init", "start", "pickle", "feeder", "next", "length", "program"
+    loader: str | None = None
+    iterator: int = 0
+    worker: int | None = None  # None: the consumer
+    pid: int = 0
+    index: Any = None
+    field: str = ""  # of the sample, where collate failed
+    site: Site | None = None  # innermost line of the user's own code
+    at_s: float = 0.0
+    is_fatal: bool = False  # it ended the program
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process of the patient that ended by a signal or with a status that is not zero, or too early."""
+
+    pid: int
+    worker: int | None = None  # None: not a worker of a loader
+    loader: str | None = None
+    status: int | None = None  # as Python says it: negative for a signal; None when nobody could tell
+    index: Any = None  # of the sample that it was at
+    stack: str = ""
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadLook:
+    """One thread of a process; frames innermost first."""
+
+    tid: int
+    name: str = ""
+    frames: tuple[Frame, ...] = ()
+    wchan: str = ""
+    syscall: str = ""
+    state: str = ""
+    cpu_moved: bool = False  # in the window before the look
+    switches_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLook:
+    """A process as it was found."""
+
+    pid: int
+    parent: int = 0
+    role: str = "other"  # "main", "worker", "rank", "other"
+    worker: int | None = None
+    loader: str | None = None
+    index: Any = None  # of the sample in hand
+    threads: tuple[ThreadLook, ...] = ()
+    cpu_moved: bool = False
+    read_moved: bool = False
+    fds: int = 0
+
+    @property
+    def main(self) -> ThreadLook | None:
+        """Its main thread."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """The patient's processes at one moment."""
+
+    at_s: float
+    processes: int = 0
+    main_rss: int = 0
+    main_fds: int = 0
+    main_maps: int = 0
+    tree_pss: int = 0
+    workers_uss: int = 0
+    worker_fds: int = 0  # most of any worker
+    shm_used: int = 0
+    batches: int = 0  # delivered so far
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """The machine and the limits under which the trial ran."""
+
+    cpus: float = 1.0  # affinity and quota
+    cores_seen: int = 1  # what os.cpu_count() and torch believe
+    memory_limit: int = 0  # of the cgroup or the machine
+    shm_size: int = 0
+    shm_free: int = 0
+    nofile: int = 0
+    tmpdir_length: int = 0
+    max_map_count: int = 0
+    oom_kills: int = 0  # during the trial
+    python: str = ""
+    torch: str = ""
+    default_start_method: str = ""
+    has_cuda: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One bounded run and what it showed."""
+
+    plan: Plan = field(default_factory=Plan)
+    outcome: str = "ok"  # "ok", "error", "hang", "crash", "oom"
+    ended_by: str = "itself"  # "itself", "enough", "time", "stall", "memory", "output", "processes"
+    status: int | None = None  # exit status of the program, negative for a signal
+    seconds: float = 0.0
+    host: HostSeen = field(default_factory=HostSeen)
+    loaders: tuple[LoaderSeen, ...] = ()
+    iterators: tuple[IteratorSeen, ...] = ()
+    samples: tuple[SampleSeen, ...] = ()
+    fetches: tuple[FetchSeen, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    deaths: tuple[Death, ...] = ()
+    looks: tuple[ProcessLook, ...] = ()
+    vitals: tuple[Vitals, ...] = ()
+    warnings: tuple[str, ...] = ()
+    stdout: str = ""  # the end of it
+    stderr: str = ""
+    left_processes: int = 0  # still there when the program itself had ended
+    left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
+
+    def of(self, key: str) -> tuple[IteratorSeen, ...]:
+        """The passes over one loader, in order."""
+        return tuple(seen for seen in self.iterators if seen.loader == key)
+
+    def loader(self, key: str) -> LoaderSeen | None:
+        """The loader of that key."""
+        return next((seen for seen in self.loaders if seen.key == key), None)
+
+
+def as_json(value: Any) -> Any:
+    """A record as plain JSON values."""
+    return dataclasses.asdict(value)
+
+
+def from_json(cls: type, value: Any) -> Any:
+    """A record from what `as_json` gave."""
+    return _build(cls, value)
+
+
+def _build(kind: Any, value: Any) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {types.UnionType, typing.Union}:
+        if value is None:
+            return None
+        return _build(next(arg for arg in args if arg is not type(None)), value)
+    if origin is tuple:
+        return tuple(_build(args[0], each) for each in value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _build(hints[name], each) for name, each in value.items() if name in hints})
+    return value
