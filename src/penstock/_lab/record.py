@@ -38,7 +38,7 @@ class Thing:
 
     `kind`: lambda, local-function, local-class, main-class, open-file, socket, lock, mp-lock, thread,
     generator, rng (numpy Generator, RandomState, random.Random), torch-generator, cuda-tensor, database,
-    archive (zip, tar, npz), hdf5, lmdb, module, thread-local, client (boto3, s3fs, fsspec, grpc, requests.Session …),
+    archive (zip, tar, npz), hdf5, lmdb, module, thread-local, client (boto3, s3fs, grpc …),
     large-list (list or dict of many Python objects), cache (dict or lru_cache that grew while samples were
     loaded), tokenizer, other.
     """
