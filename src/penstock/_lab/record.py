@@ -108,6 +108,7 @@ class IteratorSeen:
     kept: int = 0  # earlier batches that the program still held when the last one came
     waiting_since_s: float | None = None  # when it began to wait for a batch that never came
     live_iterators: int = 0  # of any loader in that process, alive when this one began
+    samples: int = 0  # in its batches, as far as their sizes tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,8 @@ class Vitals:
     worker_fds: int = 0  # most of any worker
     shm_used: int = 0
     batches: int = 0  # delivered so far
+    cpu_s: float = 0.0  # CPU time of the whole tree so far
+    worker_waits: tuple[str, ...] = ()  # where each worker's main thread waits (wchan); "" when it runs
 
 
 @dataclass(frozen=True, slots=True)
