@@ -64,6 +64,9 @@ class DatasetSeen:
     length: int | None = None
     is_iterable: bool = False
     nbytes: int | None = None  # of its pickle, where that was tried
+    sizes: dict[str, int] = field(default_factory=dict)  # by path: length of each list, array, frame on it
+    reach: int | None = None  # first index past the end that raises, where that was probed (num_workers=0)
+    past: tuple[str, ...] = ()  # digests of the first samples from index len() on, where there are any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class LoaderSeen:
     length: int | None = None  # len(loader)
     pid: int = 0
     rank: int | None = None
+    sharing_strategy: str = ""  # of torch.multiprocessing: "file_descriptor", "file_system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class IteratorSeen:
     kept: int = 0  # earlier batches that the program still held when the last one came
     waiting_since_s: float | None = None  # when it began to wait for a batch that never came
     live_iterators: int = 0  # of any loader in that process, alive when this one began
+    changed: dict[str, str] = field(default_factory=dict)  # "dataset.epoch": "0 → 1", since workers have it
     samples: int = 0  # in its batches, as far as their sizes tell
 
 
@@ -148,8 +153,12 @@ class FetchSeen:
     threads: int = 1  # of the process, afterwards
     rss: int = 0
     uss: int = 0
-    rngs: dict[str, str] = field(default_factory=dict)  # by path: digest of each RNG object's state before
+    rngs: dict[str, str] = field(default_factory=dict)  # by path: digest of each RNG object's state before;
+    # the global ones are "random", "numpy.random" and "torch"
     caches: dict[str, int] = field(default_factory=dict)  # by path: elements of each container that grows
+    nbytes: int = 0  # of tensors in the batch
+    storage_nbytes: int = 0  # what they would ship: whole storages, but for those that are shared already
+    tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +268,8 @@ class HostSeen:
     tmpdir_length: int = 0
     max_map_count: int = 0
     oom_kills: int = 0  # during the trial
+    shm_stale: tuple[str, ...] = ()  # names in /dev/shm, before the trial, whose maker is dead
+    shm_stale_nbytes: int = 0
     python: str = ""
     torch: str = ""
     default_start_method: str = ""
