@@ -1,0 +1,71 @@
+"""What the doctor is doing, while it does it: one live line on a terminal, plain lines elsewhere.
+
+Runs in the process of the command. On a terminal a thread of rich's redraws the line until `close`, which
+also takes it away; a report printed afterwards stands alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from penstock._render.words import plain, seconds
+
+Clock = Callable[[], float]
+
+
+class Progress:
+    """Says sentences. As a context manager it clears its line at the end."""
+
+    def __init__(self, console: Console, *, quiet: bool = False, clock: Clock = time.monotonic) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._clock = clock
+        self._began = clock()
+        self._sentence = ""
+        self._spinner = Spinner("dots", style="cyan")
+        self._live: Live | None = None
+
+    def say(self, sentence: str) -> None:
+        """Tell what is being done now."""
+        self._sentence = plain(sentence)
+        if self._quiet:
+            return
+        if not self._console.is_terminal:
+            text = Text(f"{seconds(self._clock() - self._began):>6}  {self._sentence}")
+            self._console.print(text, soft_wrap=True)
+        elif self._live is None:
+            self._live = Live(
+                console=self._console, get_renderable=self._line, transient=True, refresh_per_second=8
+            )
+            self._live.start()
+
+    def close(self) -> None:
+        """Take the live line away. May be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _line(self) -> Table:
+        elapsed = Text(seconds(round(self._clock() - self._began)), "dim")
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=1)
+        line.add_column(no_wrap=True, overflow="ellipsis")
+        line.add_column(no_wrap=True, justify="right")
+        line.add_row(self._spinner, Text(self._sentence), elapsed)
+        return line
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

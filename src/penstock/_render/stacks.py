@@ -1,0 +1,75 @@
+"""Where the processes of a hung program stood: the lines that matter, alike processes together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.text import Text
+
+from penstock._lab.record import Frame, ProcessLook
+from penstock._render import words
+from penstock._render.excerpt import short_path
+
+MOST_FRAMES = 4  # of one process on the screen; the page has them all
+# Parts of a path that say: not the user's own code.
+FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "torch/utils/data/")
+
+
+class Layout(Protocol):
+    """What lays out a paragraph: see `as_text.Page`."""
+
+    def hang(self, first: Text, body: Text, *, indent: int) -> Iterator[Text]:
+        """A paragraph after `first`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Processes that stood at the same lines."""
+
+    who: tuple[str, ...]
+    waits: str  # in the kernel; empty when unknown
+    frames: tuple[Frame, ...]  # innermost first; the user's own, where there are any
+
+
+def standings(looks: Sequence[ProcessLook]) -> list[Standing]:
+    """The main threads of all processes, those at the same place together; workers first."""
+    groups: dict[tuple[str, tuple[Frame, ...]], list[str]] = {}
+    for look in sorted(looks, key=lambda look: (look.role != "worker", look.worker or 0)):
+        thread = look.main
+        key = (thread.wchan, thread.frames) if thread else ("", ())
+        groups.setdefault(key, []).append(_name(look))
+    return [Standing(tuple(who), waits, _own(frames)) for (waits, frames), who in groups.items()]
+
+
+def _name(look: ProcessLook) -> str:
+    who = f"worker {look.worker}" if look.worker is not None else words.plain(look.role)
+    sample = "" if look.index is None else f", sample {words.plain(look.index)}"
+    return f"{who} (pid {look.pid}{sample})"
+
+
+def is_own(frame: Frame) -> bool:
+    """Whether a line is the user's own."""
+    return not any(part in frame.file for part in FOREIGN)
+
+
+def _own(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """From the innermost frame of the user's own outwards; the innermost of all, where none is."""
+    own = tuple(frame for frame in frames if is_own(frame))
+    return (own or frames)[:MOST_FRAMES]
+
+
+def as_lines(looks: Sequence[ProcessLook], page: Layout) -> Iterator[Text]:
+    """The stacks for the terminal; nothing when there are none."""
+    if not looks:
+        return
+    yield Text("where it stood", "bold")
+    for standing in standings(looks):
+        waits = f", in {words.plain(standing.waits)}" if standing.waits else ""
+        yield from page.hang(Text("  "), Text(", ".join(standing.who) + waits), indent=4)
+        for frame in standing.frames:
+            place = f"{short_path(frame.file)}:{frame.line}"
+            yield from page.hang(Text(), Text(f"{place} in {words.plain(frame.function)}", "dim"), indent=6)
+    yield Text()
