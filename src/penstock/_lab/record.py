@@ -30,6 +30,7 @@ class Site:
     file: str
     line: int
     symbol: str = ""
+    column: int = 0  # from 1; 0 where it is not known
 
 
 @dataclass(frozen=True, slots=True)
