@@ -1,9 +1,36 @@
-"""The user's own source, read once: what source rules ask of it. Pure; needs no torch."""
+"""The user's own source, read once: what source rules ask of it. Needs no torch.
+
+    read(paths)            the files named, each as it is
+    read_program(script)   a script, and those modules beside it that it imports, and so on
+    find(paths)            the Python files and notebooks under some folders
+
+Reading never raises: a file that is no Python, or cannot be decoded or opened, is in `Source.broken` with the
+reason. Code cells of a notebook are joined into one text; lines of IPython (`%…`, `!…`) become comments, so
+that line numbers stay. What the files mean is read by `_clinic/reading`.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
+import os
+import tokenize
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+
+SUFFIXES = (".py", ".ipynb")
+# Folders that hold no source of the user's own.
+SKIPPED = frozenset(
+    {
+        ".venv", "venv", ".git", ".hg", ".svn", "__pycache__", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
+        ".pytest_cache", ".ipynb_checkpoints", "node_modules", "site-packages", "build", "dist", ".eggs",
+    }
+)  # fmt: skip
+# A generated file of many megabytes is nobody's training loop, and would take minutes.
+LARGEST = 4_000_000  # bytes
+MOST_MODULES = 200  # of one program
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +41,11 @@ class SourceFile:
     text: str
     tree: ast.Module
 
+    @property
+    def is_notebook(self) -> bool:
+        """Whether it came from a notebook, whose classes no other process can import."""
+        return self.path.endswith(".ipynb")
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -21,3 +53,139 @@ class Source:
 
     files: tuple[SourceFile, ...] = ()
     broken: dict[str, str] = field(default_factory=dict)  # path: why it could not be parsed
+
+
+def read(paths: Iterable[str | os.PathLike[str]]) -> Source:
+    """The files named, in that order; those that cannot be read are in `broken`."""
+    files: list[SourceFile] = []
+    broken: dict[str, str] = {}
+    for path in dict.fromkeys(os.fspath(path) for path in paths):
+        file = _file(path)
+        if isinstance(file, str):
+            broken[path] = file
+        else:
+            files.append(file)
+    return Source(tuple(files), broken)
+
+
+def read_text(text: str, path: str = "<stdin>") -> Source:
+    """A source that is at hand as text."""
+    file = _parsed(path, text)
+    return Source((), {path: file}) if isinstance(file, str) else Source((file,))
+
+
+def read_program(script: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Source:
+    """A script and the modules beside it (or under `root`) that it imports, directly or through others."""
+    folders = [Path(script).resolve().parent, *([Path(root).resolve()] if root is not None else [])]
+    files: dict[str, SourceFile] = {}
+    broken: dict[str, str] = {}
+    waiting = [os.fspath(script)]
+    while waiting and len(files) < MOST_MODULES:
+        path = waiting.pop(0)
+        if path in files or path in broken:
+            continue
+        file = _file(path)
+        if isinstance(file, str):
+            broken[path] = file
+            continue
+        files[path] = file
+        waiting += [found for name in _imported(file) for found in _own(name, file, folders)]
+    return Source(tuple(files.values()), broken)
+
+
+def find(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
+    """Files as they are named; of folders, every Python file and notebook in them, in order."""
+    for path in paths:
+        if not Path(path).is_dir():
+            yield os.fspath(path)
+            continue
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(each for each in folders if each not in SKIPPED)
+            yield from (os.path.join(folder, name) for name in sorted(names) if name.endswith(SUFFIXES))  # noqa: PTH118 - a text is wanted
+
+
+# ---- one file -----------------------------------------------------------------------------------
+
+
+def _file(path: str) -> SourceFile | str:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if len(content) > LARGEST:
+        return f"larger than {LARGEST // 1_000_000} MB"
+    text = _decoded(content)
+    if path.endswith(".ipynb"):
+        cells = _cells(text)
+        return "it is no notebook" if cells is None else _parsed(path, cells)
+    return _parsed(path, text)
+
+
+def _decoded(content: bytes) -> str:
+    """The text, by its own declaration; bytes that do not fit become question marks."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        text = content.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        text = content.decode("utf-8", "replace")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _parsed(path: str, text: str) -> SourceFile | str:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in the user's text is not ours to tell
+            return SourceFile(path, text, ast.parse(text))
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return str(error) or type(error).__name__
+
+
+def _cells(text: str) -> str | None:
+    """The code of a notebook, cell after cell; None where it is none."""
+    import json
+
+    try:
+        cells = json.loads(text)["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return "\n".join(_plain(line) for cell in code for line in cell.split("\n"))
+
+
+def _plain(line: str) -> str:
+    return f"{line[: len(line) - len(line.lstrip())]}pass  # {line.lstrip()}" if _is_magic(line) else line
+
+
+def _is_magic(line: str) -> bool:
+    return line.lstrip().startswith(("%", "!")) or line.rstrip().endswith("?")
+
+
+# ---- modules of the program's own ------------------------------------------------------------------
+
+
+def _imported(file: SourceFile) -> Iterator[str]:
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield base
+            joint = "." if node.module else ""
+            yield from (f"{base}{joint}{alias.name}" for alias in node.names)
+
+
+def _own(name: str, file: SourceFile, folders: list[Path]) -> Iterator[str]:
+    """The file of a module, if it lies beside the program."""
+    dots = len(name) - len(name.lstrip("."))
+    places = [Path(file.path).resolve().parents[dots - 1]] if dots else folders
+    parts = [part for part in name[dots:].split(".") if part]
+    for place in places:
+        target = place.joinpath(*parts)
+        if parts and target.with_suffix(".py").is_file():
+            yield str(target.with_suffix(".py"))
+            return
+        if (target / "__init__.py").is_file():
+            yield str(target / "__init__.py")
+            return
