@@ -1,0 +1,161 @@
+"""A loader on which a program waits: what rules about speed ask, and the words they share. Pure.
+
+Waiting must matter before anything is said: to the program (a share of its time) and to a person (seconds in an
+epoch). An experiment is asked for only where its gain is plausible, because each costs many seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._clinic import pace
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Fix, Prescription
+from penstock._clinic.pace import Pace, Work
+from penstock._lab.record import LoaderSeen, Thing
+
+# A gain below this is not worth an alarm: the report's own line between a warning and an info.
+WORTH = 1.5
+# What is asked for must promise a little less than it has to show: predictions are rough.
+PROMISING = 1.3
+# Below this share the wait is within the noise of a training step, and nothing is said at all.
+NOTICEABLE_SHARE = 0.05
+# With batches for free, a program that waits this share of its time would be 1.5 times as fast.
+WORTH_SHARE = 1 - 1 / WORTH
+# Less than this in a whole epoch is nobody's concern, whatever the ratio: to start two workers and make the
+# first batch takes a good part of it in a healthy program.
+WORTH_S = 1.0
+# A loader with a smaller part in all the waiting than this is not what slows the program down.
+PART = 0.2
+# Of its time in the dataset, a worker that computes uses more CPU than this, and one that waits less.
+COMPUTES, WAITS = 0.7, 0.4
+# What torch's workers need to hand over a batch of a few tensors, and to start; rough, on a usual machine.
+HAND_OVER_S, START_S = 0.003, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A loader on which the program notably waits, in the observed run."""
+
+    loader: LoaderSeen
+    pace: Pace
+    work: Work
+    cpus: float = 1.0
+    rates: dict[int, float] = field(default_factory=dict)  # samples/s on the ladder, by num_workers
+    idle_cpus: float | None = None
+
+    @property
+    def workers(self) -> int:
+        """As the program set it."""
+        return self.pace.workers
+
+    @property
+    def most_workers(self) -> int:
+        """As many as there are CPUs, a quota's fraction rounded up."""
+        return max(1, math.ceil(self.cpus - 0.01))
+
+    @property
+    def is_worth_a_trial(self) -> bool:
+        """Whether batches for free would make the program 1.5 times as fast, by seconds that people notice."""
+        return self.pace.wait_share >= WORTH_SHARE and self.pace.epoch_wait_s >= WORTH_S
+
+    @property
+    def hand_over_s(self) -> float:
+        """What a batch waits beyond the making of it."""
+        if not self.workers:
+            return 0.0
+        made = max(0.0, self.work.batch_s / self.workers - self.pace.batch_step_s)
+        return max(0.0, self.pace.batch_wait_s - made)
+
+    @property
+    def hand_over_share(self) -> float:
+        """How much of the waiting for a batch is hand-over."""
+        return self.hand_over_s / self.pace.batch_wait_s if self.pace.batch_wait_s else 0.0
+
+    @property
+    def makes_batches_all_the_time(self) -> bool:
+        """Whether the making of batches is what takes the time, not their hand-over."""
+        return self.hand_over_share < 1 / 3
+
+    def gain(self, workers: int) -> float | None:
+        """How much faster so many workers were on the ladder than the program's own number."""
+        own, other = self.rates.get(self.workers), self.rates.get(workers)
+        return other / own if own and other else None
+
+    def saved_s(self, workers: int) -> float:
+        """Seconds of an epoch that so many workers would have saved, by the ladder; 0 where nobody knows."""
+        own, other = self.rates.get(self.workers), self.rates.get(workers)
+        samples = self.pace.batch_samples * self.pace.epoch_batches
+        return samples / own - samples / other if own and other else 0.0
+
+    def things(self, *kinds: str) -> tuple[Thing, ...]:
+        """What hangs on its dataset, of these kinds."""
+        return tuple(thing for thing in self.loader.things if thing.kind in kinds)
+
+    @property
+    def wait(self) -> Evidence:
+        """How much the program waits."""
+        seen = self.pace
+        return Evidence(
+            "waiting for data",
+            f"{seconds(seen.wait_s)} of {seconds(seen.seconds)}, about {seconds(seen.epoch_wait_s)} in an epoch",
+            "observed run",
+        )
+
+    @property
+    def ladder(self) -> tuple[Evidence, ...]:
+        """Samples per second by number of workers."""
+        if not self.rates:
+            return ()
+        steps = ", ".join(f"{workers} workers {speed:,.0f}" for workers, speed in self.rates.items())
+        return (Evidence("samples/s", steps, "ladder"),)
+
+    def set_option(self, name: str, new: Any, *, expect: str) -> Prescription:
+        """Write another value for one keyword of the loader."""
+        old = self.loader.settings.get(name)
+        return Prescription(
+            change=f"{name}={old!r} → {name}={new!r}",
+            expect=expect,
+            fix=Fix("set-option", self.loader.site, {"option": name, "old": old, "new": new}),
+        )
+
+
+def slow_loaders(facts: Facts) -> Iterator[Slow]:
+    """The loaders of the observed run on which the program notably waits, worst first."""
+    found = [slow for slow in (_slow(facts, seen) for seen in facts.loaders) if slow is not None]
+    line = PART * sum(slow.pace.wait_s for slow in found)
+    yield from sorted(
+        (slow for slow in found if slow.pace.wait_s >= line), key=lambda slow: -slow.pace.wait_s
+    )
+
+
+def _slow(facts: Facts, loader: LoaderSeen) -> Slow | None:
+    trial = facts.observed
+    if trial is None:
+        return None
+    seen = pace.pace(trial, loader.key)
+    if not seen.batches or seen.wait_share < NOTICEABLE_SHARE:
+        return None
+    return Slow(
+        loader=loader,
+        pace=seen,
+        work=pace.work(trial, loader.key),
+        cpus=max(facts.host.cpus, 0.1),
+        rates=pace.rates(facts, loader.key),
+        idle_cpus=pace.idle_cpus(trial, loader.key),
+    )
+
+
+def percent(share: float) -> str:
+    """A share as "83 %"."""
+    return f"{share:.0%}".replace("%", " %")
+
+
+def seconds(amount: float) -> str:
+    """A time as "0.25 s", "12 s", "4 ms"."""
+    if amount < 0.1:  # noqa: PLR2004 - below, milliseconds read better
+        return f"{amount * 1e3:.1f}".removesuffix(".0") + " ms"
+    return f"{amount:.1f}".removesuffix(".0") + " s" if amount < 10 else f"{amount:.0f} s"  # noqa: PLR2004
