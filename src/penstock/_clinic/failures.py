@@ -1,0 +1,331 @@
+"""Which failure is the program's real one.
+
+    sample ─▶ worker raises ValueError ─▶ torch wraps it ─▶ consumer raises "Caught ValueError …" ─▶ the end
+      └──── the root: its own type, its own text, index and line ────┘      └── what the user sees
+
+A program shows its last failure; the cause is the first of that chain. `root` finds it, `unwrap` undoes
+torch's wrapping, `printed` reads what processes left on stderr, where nobody could catch it. `cases` says
+which failures count: those that ended the program as it is, not those of a setting that it never uses. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._clinic.facts import Facts
+from penstock._lab.record import Death, Failure, Frame, LoaderSeen, Site, Trial
+
+# Phases in which the consumer only hears of what happened elsewhere.
+ECHOES = frozenset({"next", "program"})
+
+# A file below one of these is not the user's own code.
+_FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python3", "/penstock/_lab/", "/penstock/_engine/")
+_FOREIGN_STARTS = ("<", "torch/", "multiprocessing/")
+
+# A failure of a sample is in the log before its echo; clocks of two processes are read in two places.
+_LATE_S = 1.0
+
+_CAUGHT = re.compile(
+    r"Caught (\S+) in ((?:\w+ )*?(?:DataLoader worker process (\d+)|pin memory thread)[^.\n]*)"
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?\s*$')
+_LAST = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+
+# Texts that only one cause prints; a failure that says one of them is nobody else's.
+_SPECIFIC: tuple[tuple[str, str], ...] = (
+    (r"finished its\s+bootstrapping phase|freeze_support\(\)", "missing-main-guard"),
+    (r"unable to resize file <filename not specified>", "tensor-freed-while-pickling"),
+    (r"Cannot re-initialize CUDA in forked subprocess", "cuda-before-fork"),
+    (r"not fork-?safe|opened before fork", "client-not-fork-safe"),
+    (r"daemonic processes are not allowed to have children", "nested-workers"),
+    (r"AF_UNIX path too long", "socket-path-too-long"),
+    (r"Too many open files|received 0 items of ancdata", "fd-exhausted"),
+    (r"unable to open shared memory object", "fd-exhausted"),
+    (
+        r"insufficient shared memory|unable to allocate shared memory|unable to write to file </torch",
+        "shm-exhausted",
+    ),
+    (r"No space left on device", "shm-exhausted"),
+    (r"unable to mmap \d+ bytes from file </torch", "map-count-exhausted"),
+    (
+        r"Cannot allocate memory|paging file is too small|\bMemoryError\b|can't allocate memory",
+        "fork-out-of-memory",
+    ),
+    (r"Pin memory thread exited unexpectedly", "pin-thread-died"),
+    (r"can only test a child process", "stale-iterator-noise"),
+    (r"Length of IterableDataset .* was reported to be", "wrong-length"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """One traceback as it was printed: frames outermost first."""
+
+    type: str
+    text: str = ""
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def site(self) -> Site | None:
+        """The innermost line of the user's own code."""
+        return innermost(self.frames[::-1])
+
+    def passes(self, function: str) -> bool:
+        """Whether a function of that name is on the way."""
+        return any(frame.function == function for frame in self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One failure that counts, and what the same loader did at num_workers=0."""
+
+    trial: Trial
+    failure: Failure  # the root of it
+    loader: LoaderSeen | None = None
+    zero: Trial | None = None  # the rung without workers, where there is one
+    is_caught: bool = False  # the program went on from it
+
+    @property
+    def workers(self) -> int:
+        """With how many workers it failed."""
+        return workers_of(self.trial, self.loader)
+
+    @property
+    def at_zero(self) -> Failure | None:
+        """The same failure without workers."""
+        if self.workers == 0:
+            return self.failure
+        found = root(self.zero) if self.zero is not None else None
+        return found if found is not None and same(found, self.failure) else None
+
+    @property
+    def passes_at_zero(self) -> bool:
+        """Whether that very sample was loaded without workers, and nothing went wrong."""
+        if self.zero is None or self.workers == 0 or self.zero.outcome != "ok":
+            return False
+        if self.failure.index is None:
+            return True
+        wanted = set(_flat(self.failure.index))
+        seen = {each for sample in self.zero.samples for each in _flat(sample.index)}
+        return bool(wanted & seen) or not seen
+
+
+def cases(facts: Facts) -> Iterator[Case]:
+    """Failures that count: of the program as it is, else of a rung with the program's own settings.
+
+    A rung with other settings may fail where the program does not (a handle that only `worker_init_fn`
+    opens is missing at num_workers=0): that is no illness of the program.
+    """
+    observed = facts.observed
+    if observed is None:
+        return
+    failure = root(observed)
+    if failure is not None:
+        yield _case(facts, observed, failure)
+    elif observed.outcome == "ok":
+        for trial in facts.ladder:
+            yield from _own_rung(facts, trial)
+    for each in caught(observed):
+        if failure is None or not same(each, failure):
+            yield dataclasses.replace(_case(facts, observed, each), is_caught=True)
+
+
+def _own_rung(facts: Facts, trial: Trial) -> Iterator[Case]:
+    loader = facts.observed.loader(trial.plan.loader or "") if facts.observed else None
+    failure = root(trial) if loader is not None and is_own(trial, loader) else None
+    if failure is not None and facts.observed is not None:
+        is_known = any(same(each, failure) for each in caught(facts.observed))
+        if not is_known:
+            yield _case(facts, trial, failure)
+
+
+def _case(facts: Facts, trial: Trial, failure: Failure) -> Case:
+    key = failure.loader or trial.plan.loader or _only(trial)
+    loader = trial.loader(key) if key else None
+    if loader is None and key and facts.observed is not None:
+        loader = facts.observed.loader(key)
+    return Case(trial, failure, loader, facts.at(key, 0) if key else None)
+
+
+def _only(trial: Trial) -> str | None:
+    used = list(dict.fromkeys(seen.loader for seen in trial.iterators))
+    return used[-1] if used else None
+
+
+def is_own(trial: Trial, loader: LoaderSeen) -> bool:
+    """Whether a trial ran a loader with what the program itself asks for."""
+    return all(
+        loader.settings.get(name) == value for name, value in trial.plan.change.settings.items()
+    ) and not (trial.plan.change.mends or trial.plan.change.patched or trial.plan.change.use_penstock)
+
+
+def workers_of(trial: Trial, loader: LoaderSeen | None) -> int:
+    """The number of workers in a trial."""
+    changed = trial.plan.change.settings.get("num_workers")
+    if changed is not None and (loader is None or trial.plan.loader in {None, loader.key}):
+        return int(changed)
+    return int(loader.settings.get("num_workers") or 0) if loader is not None else 0
+
+
+def method_of(trial: Trial, loader: LoaderSeen | None) -> str:
+    """The start method of the workers in a trial."""
+    changed = trial.plan.change.settings.get("multiprocessing_context")
+    return str(changed) if changed else (loader.start_method if loader is not None else "fork")
+
+
+def root(trial: Trial) -> Failure | None:
+    """The failure behind what ended a program, or None where it ended well or without an exception."""
+    fatal = _fatal(trial)
+    if fatal is None:
+        return None
+    last = unwrap(fatal)
+    origins = [each for each in trial.failures if _may_be_behind(each, fatal)]
+    for origin in origins:
+        if bare(origin.type) == bare(last.type) and last.worker in {None, origin.worker}:
+            return dataclasses.replace(unwrap(origin), is_fatal=True)
+    return last
+
+
+def _may_be_behind(origin: Failure, fatal: Failure) -> bool:
+    is_earlier = origin.at_s <= fatal.at_s + _LATE_S
+    return origin.phase not in ECHOES and origin is not fatal and is_earlier
+
+
+def _fatal(trial: Trial) -> Failure | None:
+    if trial.outcome == "ok":
+        return None
+    fatal = [each for each in trial.failures if each.is_fatal]
+    if fatal:
+        # The first: what a dying program says afterwards (atexit, __del__) is no cause.
+        return min(fatal, key=lambda each: each.at_s)
+    if trial.outcome != "error":
+        return None
+    heard = [each for each in trial.failures if each.phase in ECHOES] or list(trial.failures)
+    return heard[-1] if heard else None
+
+
+def caught(trial: Trial) -> tuple[Failure, ...]:
+    """Failures that the program heard of and went on from, each once."""
+    heard: dict[tuple[str, Any], Failure] = {}
+    for each in trial.failures:
+        if each.phase in ECHOES and not each.is_fatal and trial.outcome == "ok":
+            plain = unwrap(each)
+            heard.setdefault((bare(plain.type), plain.text), plain)
+    return tuple(_with_origin(each, trial) for each in heard.values())
+
+
+def _with_origin(heard: Failure, trial: Trial) -> Failure:
+    for each in trial.failures:
+        if each.phase not in ECHOES and same(each, heard):
+            return each
+    return heard
+
+
+def same(one: Failure, other: Failure) -> bool:
+    """Whether two failures are one illness: by type, and by text without its numbers."""
+    return bare(one.type) == bare(other.type) and _shape(one.text) == _shape(other.text)
+
+
+def _shape(text: str) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", first)
+
+
+def unwrap(failure: Failure) -> Failure:
+    """What the user's code raised, where torch has wrapped it: original type, text, worker and line."""
+    whole = failure.text if _CAUGHT.search(failure.text) else failure.traceback
+    match = _CAUGHT.search(whole)
+    if match is None:
+        return failure
+    inner = [each for each in printed(whole[match.start() :]) if bare(each.type) == bare(match[1])]
+    original = inner[0] if inner else Raised(match[1])
+    return dataclasses.replace(
+        failure,
+        type=original.type,
+        text=original.text or failure.text,
+        worker=failure.worker if match[3] is None else int(match[3]),
+        site=original.site or failure.site,
+        traceback=whole[match.start() :],
+    )
+
+
+def wrapped_as(failure: Failure) -> str | None:
+    """The type that torch says a worker raised, where the failure is its wrapping."""
+    match = _CAUGHT.search(failure.text) or _CAUGHT.search(failure.traceback)
+    return match[1] if match else None
+
+
+def claimed_by(failure: Failure) -> str | None:
+    """The one cause that prints such a text, where there is one."""
+    whole = f"{failure.type}: {failure.text}\n{failure.traceback}"
+    return says(whole)
+
+
+def says(text: str) -> str | None:
+    """The cause whose own words a text holds."""
+    return next((cause for pattern, cause in _SPECIFIC if re.search(pattern, text)), None)
+
+
+def bare(name: str) -> str:
+    """The name of a type without its module."""
+    return name.rpartition(".")[2]
+
+
+def printed(text: str) -> tuple[Raised, ...]:
+    """Every traceback in a text, in order. Wrapped ones (inside the text of another) count too."""
+    found: list[Raised] = []
+    frames: list[Frame] | None = None
+    for line in text.splitlines():
+        if "Traceback (most recent call last):" in line:
+            frames = []
+            continue
+        if frames is None:
+            continue
+        match = _FRAME.match(line)
+        if match:
+            frames.append(Frame((match["function"] or "").strip(), match["file"], int(match["line"])))
+            continue
+        end = _LAST.match(line)
+        if end and not line.startswith(" "):
+            found.append(Raised(end["type"], (end["text"] or "").strip(), tuple(frames)))
+            frames = None
+    return tuple(found)
+
+
+def fed(trial: Trial) -> tuple[Raised, ...]:
+    """What queue feeder threads printed: batches that they could not serialise, and that are lost."""
+    recorded = tuple(
+        Raised(each.type, each.text, (Frame("_feed", "multiprocessing/queues.py", 0),))
+        for each in trial.failures
+        if each.phase == "feeder"
+    )
+    return recorded + tuple(each for each in printed(trial.stderr) if each.passes("_feed"))
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is the user's own code: no library's, not the interpreter's, not ours."""
+    return not file.startswith(_FOREIGN_STARTS) and not any(part in file for part in _FOREIGN)
+
+
+def innermost(frames: tuple[Frame, ...]) -> Site | None:
+    """The first line of the user's own code; frames innermost first."""
+    for frame in frames:
+        if is_users(frame.file):
+            return Site(frame.file, frame.line, frame.function)
+    return None
+
+
+def _flat(index: Any) -> tuple[Any, ...]:
+    values = index if isinstance(index, (list, tuple)) else (index,)
+    return tuple(tuple(each) if isinstance(each, list) else each for each in values)
+
+
+def worker_deaths(trial: Trial) -> tuple[Death, ...]:
+    """Workers that ended badly, first death first."""
+    return tuple(
+        sorted((each for each in trial.deaths if each.worker is not None), key=lambda each: each.at_s)
+    )
