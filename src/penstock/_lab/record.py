@@ -53,6 +53,10 @@ class Thing:
     nbytes: int = 0
     detail: str = ""  # file name and offset, name of the local function …
     site: Site | None = None
+    mode: str = ""  # of a file: "rb"
+    # Whether the offset that all processes share moved while workers loaded samples (/proc/self/fdinfo in the
+    # consumer, at iter() and after some batches); None: no such offset, or not looked at.
+    offset_moved: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
