@@ -254,7 +254,7 @@ class Vitals:
     tree_pss: int = 0
     workers_uss: int = 0
     worker_fds: int = 0  # most of any worker
-    shm_used: int = 0
+    shm_used: int = 0  # of /dev/shm, more than when the trial began
     batches: int = 0  # delivered so far
     cpu_s: float = 0.0  # CPU time of the whole tree so far
     worker_waits: tuple[str, ...] = ()  # where each worker's main thread waits (wchan); "" when it runs
@@ -304,6 +304,8 @@ class Trial:
     stderr: str = ""
     left_processes: int = 0  # still there when the program itself had ended
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
+    impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
+    judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"
 
     def of(self, key: str) -> tuple[IteratorSeen, ...]:
         """The passes over one loader, in order."""

@@ -1,0 +1,225 @@
+"""Is the patient slow, or stuck? And how long to wait until that is certain.
+
+Two questions, both pure:
+
+* `Stillness`: for how long has nothing moved? A process moves when it computes, reads or writes, or would
+  like to run and is not let (a loaded machine is nobody's stall). Of a consumer only the main thread
+  counts, for other threads of it may live on while it waits; of a worker, every thread and child.
+* `judge`: what do the stacks say about the silence, and after how much of it is it a stall?
+
+| what is seen | it is | seconds |
+|---|---|---|
+| consumer waits for a batch, every worker idle | a batch was lost | `CERTAIN_S` |
+| a worker waits for a lock of its own process that no thread there can release | a dead lock | `CERTAIN_S` |
+| ranks wait for one another; a lock shared with others; a native wait | likely a hang | `LIKELY_S` |
+| a worker waits for a socket, a pipe, a child | perhaps only a slow partner | `IO_S` |
+| a worker sleeps on purpose or polls | slow, up to a point | `SLEEP_S` |
+| an iterator shuts down (torch joins each worker for 5 s) | slow, up to a point | `SHUTDOWN_S` for each |
+| nobody waits for a batch or a rank | none of our business | never |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock._lab.record import Frame, ProcessLook, ThreadLook
+
+PEEK_S = 2.0  # of stillness after which stacks are worth their price
+CERTAIN_S = 2.5
+LIKELY_S = 6.0
+IO_S = 8.0
+SLEEP_S = 16.0
+SHUTDOWN_S = 5.5
+NEVER = float("inf")
+
+MOST_STEP_S = 0.5  # two moments further apart count for this long: everybody may have been frozen
+_BUSY = 0.02  # share of a CPU: a process that polls takes less
+_STARVED = 0.2  # share of the time in which it wanted to run
+
+_TORCH_LOADER = "torch/utils/data/dataloader.py"
+_TORCH_WORKER = "torch/utils/data/_utils/worker.py"
+_TORCH_FETCH = "torch/utils/data/_utils/fetch.py"
+_RANKS = ("torch/distributed/",)
+_OUR_ENGINE = ("penstock/_engine/", "penstock/_loader.py")
+_HOUSEKEEPING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py", "tqdm/_monitor.py")
+_NEXT = {"__next__", "_next_data", "_try_get_data", "_get_data"}
+_END = {"_shutdown_workers", "__del__", "_shutdown_worker"}
+
+_SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+_LOCKS = ("futex",)
+_POLLS = ("poll_schedule_timeout", "do_poll", "do_select", "ep_poll", "do_sys_poll", "do_epoll_wait")
+_FUTEX_PRIVATE = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """How far a process had come at one moment: all figures only grow."""
+
+    run_s: float = 0.0
+    queued_s: float = 0.0  # wanted to run, and was not let
+    nbytes: int = 0  # read and written
+    state: str = "S"  # "R" when any of its threads wants to run, "D" when one waits for a disk
+
+
+class Stillness:
+    """For how long nothing has moved."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Beat] = {}
+        self._at = 0.0
+        self.seconds = 0.0
+
+    def see(self, at: float, beats: Mapping[int, Beat]) -> float:
+        """One more moment; for how long it has been still now."""
+        step, self._at = at - self._at, at
+        last, self._last = self._last, dict(beats)
+        if last.keys() != beats.keys() or any(
+            has_moved(last[pid], beat, step) for pid, beat in beats.items()
+        ):
+            self.seconds = 0.0
+        else:
+            self.seconds += min(step, MOST_STEP_S)
+        return self.seconds
+
+    def excuse(self, at: float, beats: Mapping[int, Beat]) -> None:
+        """We have disturbed them ourselves: what that has changed is no move."""
+        self._at, self._last = at, dict(beats)
+
+    def reset(self) -> None:
+        """Something has happened that /proc does not show."""
+        self.seconds = 0.0
+
+
+def has_moved(last: Beat, beat: Beat, step_s: float) -> bool:
+    """Whether a process did, or wanted to do, anything between two moments."""
+    return (
+        beat.nbytes != last.nbytes
+        or beat.run_s - last.run_s > _BUSY * step_s
+        or beat.queued_s - last.queued_s > _STARVED * step_s
+        or beat.state == "D"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a silence is, and after how long it is a stall."""
+
+    kind: str  # "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown", "none"
+    after_s: float = NEVER
+
+
+def judge(looks: tuple[ProcessLook, ...]) -> Judgement:
+    """What the stacks of a still patient say."""
+    consumers = [look for look in looks if look.role in {"main", "rank"}]
+    waits = {look.pid: wait_of(look) for look in consumers}
+    if "batch" in waits.values() or "start" in waits.values():
+        return _of_batch(looks, waits)
+    if "shutdown" in waits.values():
+        count = sum(look.role == "worker" for look in looks)
+        return Judgement("shutdown", SHUTDOWN_S * max(2, count + 1))
+    if "ranks" in waits.values():
+        is_slow = any(
+            waits[look.pid] == "none" and look.main is not None and sleeps(look.main) for look in consumers
+        )
+        return Judgement("sleep", SLEEP_S) if is_slow else Judgement("ranks", LIKELY_S)
+    return Judgement("none")
+
+
+def _of_batch(looks: tuple[ProcessLook, ...], waits: Mapping[int, str]) -> Judgement:
+    workers = [look for look in looks if look.role == "worker"]
+    if not workers:  # num_workers=0: the dataset runs in the consumer; or its workers are not born yet
+        alone = [_of_thread(look) for look in looks if waits.get(look.pid) in {"batch", "start"}]
+        return max(alone, key=lambda each: each.after_s, default=Judgement("native", IO_S))
+    busy = [look for look in workers if not is_idle(look)]
+    if not busy:
+        return Judgement("lost-batch", CERTAIN_S)
+    kinds = [_of_thread(look) for look in busy]
+    # Whoever may still move decides: as long as one may, the others may be waiting for it.
+    return max(kinds, key=lambda each: each.after_s)
+
+
+def _of_thread(look: ProcessLook) -> Judgement:
+    """What the main thread of a process inside the user's code waits for."""
+    thread = look.main
+    if thread is None:
+        return Judgement("native", IO_S)
+    if sleeps(thread) or thread.switches_moved:
+        return Judgement("sleep", SLEEP_S)
+    if thread.wchan.startswith(_LOCKS):
+        return Judgement("lock", CERTAIN_S if is_dead_lock(look) else LIKELY_S)
+    return Judgement("io" if thread.wchan else "native", IO_S)
+
+
+def wait_of(look: ProcessLook) -> str:
+    """What a consumer waits for: "batch", "start", "shutdown", "ranks" or "none"."""
+    thread = look.main
+    frames = thread.frames if thread is not None else ()
+    for frame in frames:
+        kind = _wait_in(frame)
+        if kind:
+            return kind
+    return "none"
+
+
+def _wait_in(frame: Frame) -> str:
+    file, name = frame.file.replace("\\", "/"), frame.function.rpartition(".")[2]
+    if any(part in file for part in _RANKS):
+        return "ranks"
+    if any(part in file for part in _OUR_ENGINE):
+        return "batch"
+    if not file.endswith(_TORCH_LOADER):
+        return ""
+    if name in _END:
+        return "shutdown"
+    return "batch" if name in _NEXT else "start"
+
+
+def is_idle(look: ProcessLook) -> bool:
+    """Whether a worker waits for something to do."""
+    thread = look.main
+    if thread is None or not thread.frames:
+        return False
+    files = [frame.file.replace("\\", "/") for frame in thread.frames]
+    place = next((place for place, file in enumerate(files) if file.endswith(_TORCH_WORKER)), None)
+    return place is not None and all(_is_housekeeping(file) for file in files[:place])
+
+
+def is_dead_lock(look: ProcessLook) -> bool:
+    """Whether a process waits for a lock of its own that nobody in it can release.
+
+    The main thread is in a futex of this process alone, without a time limit, and every other thread is one
+    of those that serve multiprocessing. A thread that Python does not know may release it: then no.
+    """
+    thread = look.main
+    if thread is None or not is_private_futex(thread) or _has_deadline(thread):
+        return False
+    others = [other for other in look.threads if other.tid != look.pid]
+    return all(
+        other.frames and all(_is_housekeeping(frame.file) for frame in other.frames) for other in others
+    )
+
+
+def is_private_futex(thread: ThreadLook) -> bool:
+    """Whether a thread waits for a lock that other processes cannot release."""
+    words = thread.syscall.split()
+    return len(words) > 2 and words[0] == "futex" and bool(int(words[2], 0) & _FUTEX_PRIVATE)  # noqa: PLR2004
+
+
+def _has_deadline(thread: ThreadLook) -> bool:
+    words = thread.syscall.split()
+    return len(words) > 4 and int(words[4], 0) != 0  # noqa: PLR2004 - the fourth argument: a time limit
+
+
+def sleeps(thread: ThreadLook) -> bool:
+    """Whether a thread sleeps because it wants to."""
+    words = thread.syscall.split()
+    if thread.wchan.startswith(_SLEEPS) or (words and words[0] in {"nanosleep", "clock_nanosleep"}):
+        return True
+    # select and poll that watch nothing are a sleep too
+    place = {"select": 1, "pselect6": 1, "poll": 2, "ppoll": 2}.get(words[0]) if words else None
+    return place is not None and len(words) > place and int(words[place], 0) == 0
+
+
+def _is_housekeeping(file: str) -> bool:
+    return any(part in file.replace("\\", "/") for part in _HOUSEKEEPING)

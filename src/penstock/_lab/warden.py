@@ -1,0 +1,174 @@
+"""The warden: a small process between the trial and the patient, from which nothing escapes.
+
+    trial ──order, then silence──▶ warden ──fork, exec──▶ patient ──▶ workers, ranks, daemons …
+          ◀──one JSON a line──────        ◀──────────── orphans come back to it
+
+Guarantees:
+
+* Every process that the patient starts stays below the warden, for it adopts orphans.
+* When the trial closes its end of the order pipe, or dies, the warden kills all of them until none is left,
+  removes the trial's folder, and ends.
+* It imports nothing but the standard library and the two small modules beside it, and starts in ~50 ms.
+
+What it says: {"pid": N, "impossible": text} when the patient runs, {"refused": text} when it could not be
+started, {"reaped": pid, "status": S, "at": t} for each process that ended and was its child,
+{"left": [names]} about the processes that were still there a moment after the program itself had ended,
+and {"gone": true} at the end, or {"stuck": [pids]} if the kernel would not let some of them go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+from typing import Any
+
+from penstock._lab import namespace, tree
+
+GRACE_S = 1.0  # for processes that end on their own when the program has: resource trackers, fork servers
+KILL_S = 10.0  # after which what is still there sits in the kernel for good
+OOM_SCORE = "600"  # when memory is short the kernel shall choose the patient, not whoever examines it
+
+_STREAMS = 3
+_MANY = 40  # processes: more are stopped first, so that they cannot multiply while they are killed
+
+
+def main() -> None:
+    """Carry out one order."""
+    order = json.loads(sys.stdin.buffer.readline())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    wake = _wake_on_child()
+    with contextlib.suppress(OSError):
+        namespace.adopt_orphans()
+    try:
+        _watch(order, wake)
+    finally:
+        _end_all()
+        shutil.rmtree(order["folder"], ignore_errors=True)
+
+
+def _watch(order: dict[str, Any], wake: int) -> None:
+    pid, impossible = _start(order)
+    _say(pid=pid, impossible=impossible)
+    orders, ended_at = sys.stdin.fileno(), 0.0
+    while True:
+        pause = None if not ended_at else max(0.0, ended_at + GRACE_S - time.monotonic())
+        ready = select.select([orders, wake], [], [], pause)[0]
+        if orders in ready:
+            return  # the trial has seen enough, or is no more
+        if wake in ready:
+            os.read(wake, 4096)
+        if pid in _reap():
+            ended_at = time.monotonic()
+        if ended_at and (time.monotonic() >= ended_at + GRACE_S or not _alive()):
+            _say(left=[process.name for process in _alive()])
+            return
+
+
+def _start(order: dict[str, Any]) -> tuple[int, str]:
+    """Fork the patient and wait until it has become the program, or has said why not."""
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(told)
+            _become(order, tell)
+        except BaseException as error:  # noqa: BLE001 - nothing may return into the warden's own code
+            os.write(tell, f"refused {type(error).__name__}: {error}"[:2000].encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    with open(told, "rb") as pipe:  # noqa: PTH123 - a descriptor
+        words = pipe.read().decode(errors="replace")
+    if words.startswith("refused "):
+        _say(refused=words.removeprefix("refused "))
+    return pid, "" if words.startswith("refused ") else words
+
+
+def _become(order: dict[str, Any], tell: int) -> None:
+    os.setsid()
+    namespace.die_with_parent()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write(OOM_SCORE)
+    if order["shm_bytes"] is not None:
+        try:
+            namespace.private_shm(order["shm_bytes"])
+        except namespace.NotPossibleError as error:
+            os.write(tell, str(error)[:2000].encode())
+    if order["nofile"] is not None:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        soft = order["nofile"] if hard == resource.RLIM_INFINITY else min(order["nofile"], hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, stream in enumerate((null, order["stdout"], order["stderr"])):
+        os.dup2(stream, fd, inheritable=True)
+    os.set_inheritable(tell, False)  # noqa: FBT003 - exec closes it, which tells that all went well
+    os.closerange(_STREAMS, tell)
+    os.closerange(tell + 1, 256)
+    _default_signals()
+    os.chdir(order["cwd"])
+    os.execve(order["argv"][0], order["argv"], order["env"])  # noqa: S606 - no shell
+
+
+def _default_signals() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _wake_on_child() -> int:
+    """A descriptor that becomes readable when a child has ended."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    os.set_blocking(readable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return readable
+
+
+def _reap() -> set[int]:
+    """Read the status of every child that has ended."""
+    ended: set[int] = set()
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.add(pid)
+        _say(reaped=pid, status=os.waitstatus_to_exitcode(status), at=time.monotonic())
+
+
+def _alive() -> list[tree.Process]:
+    return [process for process in tree.below(os.getpid()) if process.is_alive]
+
+
+def _end_all() -> None:
+    deadline = time.monotonic() + KILL_S
+    while time.monotonic() < deadline:
+        found = tree.below(os.getpid())
+        if len(found) > _MANY:
+            for process in found:
+                with contextlib.suppress(OSError):
+                    os.kill(process.pid, signal.SIGSTOP)
+        tree.kill(found)
+        _reap()
+        if not found:
+            _say(gone=True)
+            return
+        time.sleep(0.005)
+    _say(stuck=[process.pid for process in tree.below(os.getpid())])
+
+
+def _say(**words: Any) -> None:
+    with contextlib.suppress(OSError):  # the trial is no more
+        os.write(1, json.dumps(words).encode() + b"\n")
