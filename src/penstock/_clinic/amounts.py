@@ -1,11 +1,8 @@
-"""Amounts and names in words, for messages and evidence. Pure."""
+"""Amounts in words, for messages and evidence. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
-
-from penstock._lab.record import LoaderSeen
 
 _UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 _EXACT = 10  # below that many units, one decimal
@@ -33,14 +30,3 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     """Some names, and how many more: "a, b, c and 7 more"."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def named(loader: LoaderSeen | None) -> str:
-    """A loader as its user knows it: "`train_loader`", "the loader at train.py:31", "the loader"."""
-    if loader is None:
-        return "the loader"
-    if loader.name:
-        return f"`{loader.name}`"
-    if loader.site is not None:
-        return f"the loader at {PurePath(loader.site.file).name}:{loader.site.line}"
-    return "the loader"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Fix
 from penstock._lab.record import LoaderSeen, Trial
 
 PREFETCH = 2  # batches per worker: what torch takes when nothing is said
@@ -62,3 +63,8 @@ def _batch(trial: Trial, loader: LoaderSeen) -> int:
         return largest
     samples = [seen.nbytes for seen in trial.samples if seen.loader == loader.key]
     return max(samples, default=0) * int(loader.settings.get("batch_size") or 1)
+
+
+def set_option(loader: LoaderSeen, name: str, value: object) -> Fix:
+    """The patch that gives an option of this loader another value."""
+    return Fix("set-option", loader.site, {"option": name, "old": loader.settings.get(name), "new": value})

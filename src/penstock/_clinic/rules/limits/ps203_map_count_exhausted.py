@@ -1,0 +1,125 @@
+"""PS203 map-count-exhausted
+
+## What it finds
+A process that runs out of memory maps (`vm.max_map_count`, usually 65,530) because of tensors from workers.
+
+## Why it matters
+Each live tensor from a worker is a memory map of its own. A program that keeps its batches, most often with
+the sharing strategy `file_system`, which uses up no descriptors, reaches the limit: "unable to mmap … Cannot
+allocate memory (12)", with memory free.
+
+## How we know
+The text, with a number of maps near the limit. Before it fails: the program holds every batch, the number of
+maps rises with them, and the rest of the epoch leads past the limit. The experiment lets go of kept batches.
+
+## What to do
+Keep copies (`batch.clone()`), not what the loader handed over, or make one tensor of many in the collate
+function. `sysctl vm.max_map_count` is the last resort.
+
+## When we stay silent
+When maps are few: then memory itself ran out (PS211).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic import amounts, growth
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Finding
+from penstock._clinic.kept import at_the_end, keep_copies, keeper, let_go
+from penstock._clinic.naming import loader_named
+from penstock._clinic.said import Said, loader_of, said
+from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
+
+_TEXT = re.compile(r"unable to mmap \d+ bytes.*Cannot allocate memory|unable to mmap \d+ bytes.*\(12\)")
+
+# Maps are counted a few times a second, and go when the process ends: this near is at the limit.
+NEAR = 0.8
+EXPECT = "maps are given back as batches go; the number stays flat"
+CERTAIN = 1.1  # how far past the limit the rest of the epoch must lead
+
+
+class MapCountExhausted:
+    """Tensors from workers use up the memory maps."""
+
+    code: ClassVar[str] = "PS203"
+    cause: ClassVar[str] = "map-count-exhausted"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding when maps ran out or certainly will."""
+        for trial in facts.trials:
+            found = said(trial, _TEXT)
+            if found is not None and _maps(trial) >= NEAR * trial.host.max_map_count > 0:
+                yield self._failed(facts, trial, found)
+                return
+        yield from self._will_fail(facts)
+
+    def _failed(self, facts: Facts, trial: Trial, found: Said) -> Finding:
+        loader = loader_of(facts, trial, found.failure)
+        kept = keeper(trial, loader)
+        holds = f", of which the program keeps {amounts.count(kept.kept, 'batch')}" if kept else ""
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error",
+            message=(
+                f"{loader_named(loader)} fails at the limit of {trial.host.max_map_count:,} memory maps: "
+                f"each tensor from a worker is one{holds}"
+            ),
+            prescription=keep_copies(loader, EXPECT),
+            evidence=(Evidence("what was said", found.line, found.source), *_evidence(trial, loader, kept)),
+            where=loader.site if loader else None,
+            loader=loader.key if loader else None,
+            experiments=(let_go(),),
+            stopped_at_s=found.failure.at_s if found.failure is not None else trial.seconds,
+        )
+
+    def _will_fail(self, facts: Facts) -> Iterator[Finding]:
+        trial = facts.observed
+        if trial is None or not trial.host.max_map_count:
+            return
+        slope = growth.of_vitals(trial.vitals, "main_maps")
+        for loader in facts.loaders:
+            kept = keeper(trial, loader)
+            end = at_the_end(slope, loader, kept) if kept is not None else 0.0
+            if kept is None or end < CERTAIN * trial.host.max_map_count or _fds_first(trial, loader, kept):
+                continue
+            yield Finding(
+                code=self.code,
+                cause=self.cause,
+                severity="warning",
+                message=(
+                    f"the program keeps every batch of {loader_named(loader)}, and each holds "
+                    f"{slope.per_step:.1f} memory maps: {end:,.0f} by the end of the epoch of "
+                    f"{loader.length or 0:,} batches, where {trial.host.max_map_count:,} are allowed"
+                ),
+                prescription=keep_copies(loader, EXPECT),
+                evidence=tuple(_evidence(trial, loader, kept)),
+                where=loader.site,
+                loader=loader.key,
+                experiments=(let_go("smaller"),),
+            )
+
+
+def _fds_first(trial: Trial, loader: LoaderSeen, kept: IteratorSeen) -> bool:
+    """Whether descriptors run out before maps do."""
+    end = at_the_end(growth.of_vitals(trial.vitals, "main_fds"), loader, kept)
+    return 0 < trial.host.nofile < end
+
+
+def _maps(trial: Trial) -> int:
+    return max((seen.main_maps for seen in trial.vitals), default=0)
+
+
+def _evidence(trial: Trial, loader: LoaderSeen | None, kept: IteratorSeen | None) -> Iterator[Evidence]:
+    limit = f"{_maps(trial):,} at most, of {trial.host.max_map_count:,}"
+    yield Evidence("memory maps of the consumer", limit, "observed run")
+    if kept is not None:
+        yield Evidence("batches that the program holds", f"{kept.kept} of {kept.batches}", "observed run")
+        yield Evidence("tensors per batch", f"{kept.tensors_per_batch:,}", "observed run")
+    if loader is not None and loader.sharing_strategy:
+        yield Evidence("sharing strategy", loader.sharing_strategy, "settings")

@@ -1,0 +1,175 @@
+"""PS205 shm-leaked
+
+## What it finds
+Files in `/dev/shm` that nobody will remove: left by this program, or by earlier ones that are dead.
+
+## Why it matters
+`/dev/shm` is memory. What is left in it stays until the machine restarts, and later programs fail for want of
+room. With the sharing strategy `file_system` every tensor has a file with a name there, which a process that
+is killed leaves behind; so does a dataset that makes `SharedMemory` and does not unlink it.
+
+## How we know
+Names that are in `/dev/shm` after the program has ended and were not before; or use of `/dev/shm` that rises
+with every batch although the program lets go of its batches; or Python's own count of what was leaked. Names
+from earlier programs count when their maker is dead and they take a good part of the mount.
+
+## What to do
+Leave the sharing strategy at `file_descriptor`; call `unlink()` on each `SharedMemory`; remove what dead
+processes left.
+
+## When we stay silent
+When the program was ended by the exam, so that it had no chance to clean up, and when little is left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic import amounts, growth
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.kept import keeper
+from penstock._lab.plan import Change
+from penstock._lab.record import LoaderSeen, Trial
+
+_TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
+
+# Below this nobody misses the memory, and Python's own files (semaphores, heaps) come and go.
+WORTH = 1 << 20
+# Of the mount, taken by dead programs: from there on the next program feels it.
+CROWDED = 0.25
+# Batches in flight fill up within the first batches; growth after that must be this many times as much.
+BEYOND = 2.0
+
+
+class ShmLeaked:
+    """Shared memory that stays behind."""
+
+    code: ClassVar[str] = "PS205"
+    cause: ClassVar[str] = "shm-leaked"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield what this program leaves, then what others have left."""
+        trial = facts.observed
+        if trial is None:
+            return
+        own = _left(trial) or _grows(trial) or _tracked(trial)
+        if own is not None:
+            yield self._finding(facts, own)
+        elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
+            yield self._stale(trial)
+
+    def _finding(self, facts: Facts, evidence: Evidence) -> Finding:
+        loader = _named_files(facts)
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            message=f"the program leaves shared memory behind: {evidence.value}",
+            prescription=_prescription(loader),
+            evidence=(evidence, *_strategy(loader)),
+            where=loader.site if loader is not None else None,
+            loader=loader.key if loader is not None else None,
+            experiments=_experiments(loader),
+        )
+
+    def _stale(self, trial: Trial) -> Finding:
+        host = trial.host
+        names = amounts.listed(host.shm_stale, 3)
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            message=(
+                f"{amounts.count(len(host.shm_stale), 'file')} of dead processes take "
+                f"{amounts.size(host.shm_stale_nbytes)} of the {amounts.size(host.shm_size)} of /dev/shm"
+            ),
+            prescription=Prescription(
+                change=f"remove what dead processes left: {names}",
+                expect=f"{amounts.size(host.shm_stale_nbytes)} of /dev/shm are free again",
+            ),
+            evidence=(
+                Evidence("files of dead processes", names, "host"),
+                Evidence("free room in /dev/shm", amounts.size(host.shm_free), "host"),
+            ),
+            experiments=(
+                Experiment(
+                    "the same with an empty /dev/shm", Change(shm_bytes=host.shm_size), drive="script"
+                ),
+            ),
+        )
+
+
+def _left(trial: Trial) -> Evidence | None:
+    """Names left by a program that ended on its own: one that the exam ended could not clean up."""
+    if not trial.left_shm or trial.ended_by != "itself":
+        return None
+    names = amounts.listed(trial.left_shm, 3)
+    return Evidence(
+        "left in /dev/shm", f"{amounts.count(len(trial.left_shm), 'file')} ({names})", "observed run"
+    )
+
+
+def _grows(trial: Trial) -> Evidence | None:
+    """Use of /dev/shm that rises with every batch, although the batches are let go."""
+    slope = growth.of_vitals(trial.vitals, "shm_used")
+    batch = max((seen.batch_nbytes for seen in trial.iterators), default=0)
+    flying = batch * _most_ahead(trial)
+    if slope.low <= 0 or slope.gained < max(WORTH, BEYOND * flying) or keeper(trial, None) is not None:
+        return None
+    return Evidence("growth of /dev/shm", f"{amounts.size(slope.per_step)} with each batch", "observed run")
+
+
+def _tracked(trial: Trial) -> Evidence | None:
+    found = _TRACKER.search(trial.stderr)
+    if found is None:
+        return None
+    return Evidence(
+        "said by Python's resource tracker", f"{found[1]} shared_memory objects leaked", "observed run"
+    )
+
+
+def _most_ahead(trial: Trial) -> int:
+    ahead = [
+        (seen.settings.get("num_workers") or 0) * (seen.settings.get("prefetch_factor") or 2)
+        for seen in trial.loaders
+    ]
+    return max(ahead, default=0)
+
+
+def _named_files(facts: Facts) -> LoaderSeen | None:
+    return next((seen for seen in facts.loaders if seen.sharing_strategy == "file_system"), None)
+
+
+def _strategy(loader: LoaderSeen | None) -> tuple[Evidence, ...]:
+    if loader is None:
+        return ()
+    return (Evidence("sharing strategy", loader.sharing_strategy, "settings"),)
+
+
+def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
+    if loader is None:
+        return ()
+    return (
+        Experiment(
+            title="the same program with the sharing strategy file_descriptor",
+            change=Change(mends=("share-by-descriptor",)),
+            drive="script",
+        ),
+    )
+
+
+def _prescription(loader: LoaderSeen | None) -> Prescription:
+    if loader is not None:
+        return Prescription(
+            change="set_sharing_strategy('file_system') → set_sharing_strategy('file_descriptor')",
+            expect="no tensor has a file with a name, so none can stay behind",
+            fix=Fix("sharing-strategy", loader.site, {"new": "file_descriptor"}),
+        )
+    return Prescription(
+        change="call `close()` and `unlink()` on each SharedMemory when its last user is done",
+        expect="shared memory is as empty after the program as before it",
+    )

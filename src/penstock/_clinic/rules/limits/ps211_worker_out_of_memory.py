@@ -1,0 +1,154 @@
+"""PS211 worker-out-of-memory
+
+## What it finds
+A worker that was killed, or failed, because memory ran out.
+
+## Why it matters
+The kernel ends a process without a word; torch can only say "DataLoader worker (pid N) is killed by signal:
+Killed". Each worker has memory of its own, so what fits once may not fit `num_workers` times.
+
+## How we know
+The worker died by SIGKILL while the kernel counted an out-of-memory kill or memory was near its limit; or it
+raised MemoryError. The experiment runs the same loader with one worker under the same limit. What made the
+memory grow has a finding of its own, where it is known: PS213 (copy-on-write), PS214 (caches), PS215
+(prefetched batches).
+
+## What to do
+Fewer workers, smaller batches, fewer batches ahead; or more memory.
+
+## When we stay silent
+When a worker was killed with memory to spare: somebody else did that (PS812).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic import amounts
+from penstock._clinic.facts import Facts
+from penstock._clinic.failures import worker_deaths
+from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
+from penstock._clinic.inflight import set_option
+from penstock._clinic.naming import loader_named, option
+from penstock._clinic.said import Said, loader_of
+from penstock._lab.plan import Change
+from penstock._lab.record import Failure, LoaderSeen, Trial
+
+_TEXT = re.compile(
+    r"MemoryError|can't allocate memory|Cannot allocate memory|not enough memory|Unable to allocate"
+)
+
+# Memory is looked at a few times a second, and what kills grows fast: seen this near, it was at the limit.
+NEAR = 0.7
+
+
+class WorkerOutOfMemory:
+    """A worker that memory ran out for."""
+
+    code: ClassVar[str] = "PS211"
+    cause: ClassVar[str] = "worker-out-of-memory"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding when memory ran out in a worker."""
+        for trial in facts.trials:
+            found = _killed(trial) or _raised(trial)
+            if found is not None:
+                yield self._finding(facts, trial, found)
+                return
+
+    def _finding(self, facts: Facts, trial: Trial, found: Said) -> Finding:
+        loader = loader_of(facts, trial, found.failure)
+        key = loader.key if loader is not None else None
+        limit = trial.host.memory_limit
+        workers = int(loader.settings.get("num_workers") or 0) if loader is not None else 0
+        whole = f" of {amounts.size(limit)}" if limit else ""
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error",
+            message=f"{found.line}: {loader_named(loader)} needs more memory{whole} than there is"
+            + (f" with {workers} workers" if workers else ""),
+            prescription=_prescription(loader, workers),
+            evidence=tuple(_evidence(trial, found)),
+            where=loader.site if loader is not None else None,
+            loader=key,
+            experiments=_experiments(workers),
+            stopped_at_s=_when(trial, found),
+        )
+
+
+def _killed(trial: Trial) -> Said | None:
+    deaths = [each for each in worker_deaths(trial) if each.status == -signal.SIGKILL]
+    if not deaths or not _is_short(trial):
+        return None
+    first = deaths[0]
+    key = Failure(type="", loader=first.loader, worker=first.worker, at_s=first.at_s)
+    return Said(f"worker {first.worker} was killed by SIGKILL for want of memory", trial, key)
+
+
+def _is_short(trial: Trial) -> bool:
+    most = max((seen.tree_pss for seen in trial.vitals), default=0)
+    is_near = 0 < trial.host.memory_limit * NEAR <= most
+    return trial.outcome == "oom" or trial.host.oom_kills > 0 or trial.ended_by == "memory" or is_near
+
+
+def _raised(trial: Trial) -> Said | None:
+    for failure in trial.failures:
+        is_its = failure.worker is not None and failure.phase in {"sample", "collate", "feeder", "init"}
+        if is_its and _TEXT.search(f"{failure.type}: {failure.text}") and not _is_out_of_maps(trial):
+            return Said(f"worker {failure.worker} raised {failure.type}", trial, failure)
+    return None
+
+
+def _is_out_of_maps(trial: Trial) -> bool:
+    """Whether "Cannot allocate memory" means maps (PS203), not memory."""
+    most = max((seen.main_maps for seen in trial.vitals), default=0)
+    return 0 < trial.host.max_map_count * NEAR <= most
+
+
+def _when(trial: Trial, found: Said) -> float | None:
+    return found.failure.at_s if found.failure is not None else trial.seconds
+
+
+def _evidence(trial: Trial, found: Said) -> Iterator[Evidence]:
+    yield Evidence("what happened", found.line, "observed run")
+    if found.failure is not None and found.failure.text:
+        yield Evidence("what was said", found.failure.text.splitlines()[0], found.source)
+    if trial.host.oom_kills:
+        kills = f"{trial.host.oom_kills} during the trial"
+        yield Evidence("kills for want of memory that the kernel counted", kills, "host")
+    most = max((seen.tree_pss for seen in trial.vitals), default=0)
+    if most:
+        yield Evidence("most memory of all processes", amounts.size(most), "observed run")
+    if trial.host.memory_limit:
+        yield Evidence("limit of memory", amounts.size(trial.host.memory_limit), "host")
+
+
+def _experiments(workers: int) -> tuple[Experiment, ...]:
+    fewer = [
+        Experiment(
+            title=f"the same loader with {amounts.count(count, 'worker')} under the same limit",
+            change=Change(settings={"num_workers": count}),
+        )
+        for count in (1, 0)
+        if count < workers
+    ]
+    return tuple(fewer)
+
+
+def _prescription(loader: LoaderSeen | None, workers: int) -> Prescription:
+    if loader is None or workers <= 1:
+        return Prescription(
+            change="give the program more memory, or make its batches smaller",
+            expect="the worker is not killed",
+        )
+    fewer = max(1, workers // 2)
+    return Prescription(
+        change=f"{option(loader, 'num_workers', fewer)}, or more memory",
+        expect="fewer copies of what each worker holds fit into the same memory",
+        fix=set_option(loader, "num_workers", fewer),
+    )

@@ -1,0 +1,153 @@
+"""PS213 copy-on-write-growth
+
+## What it finds
+Workers whose own memory grows with every sample because the dataset keeps many small Python objects.
+
+## Why it matters
+A forked worker shares its parent's memory until it writes to it, and reading a Python object writes to it:
+its reference count. So a list of a million file names is copied into every worker, page by page, over the
+first epochs. Programs run for hours and are then killed for want of memory.
+
+## How we know
+The dataset holds a list or dictionary of many Python objects, workers are forked, and the memory that is each
+worker's own (USS) rises with the samples it makes, still at the end of the run, and too much for noise. The
+experiment packs these lists into one buffer and looks again.
+
+## What to do
+Keep such data in one array: `numpy` bytes and offsets, an arrow table, a tensor. `gc.freeze()` does not help.
+
+## When we stay silent
+When lists are small, when growth stops after the first batches, when workers are spawned, and when the growth
+comes from a cache that fills (PS214).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock._clinic import amounts, growth
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import loader_named
+from penstock._lab.plan import Change
+from penstock._lab.record import LoaderSeen, Thing, Trial
+
+# Elements of a list: ten times fewer are some megabytes, which any program spends on its imports.
+MANY = 50_000
+# Growth of all workers that is worth a word: below it, an allocator's arenas explain as much.
+WORTH = 24 << 20
+# And as a share of what the lists themselves take; below it they cannot be what grows.
+SHARE = 0.1
+# Bytes of a small object and its place in a list, where nobody has counted them.
+OBJECT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """What the workers of one loader have gained."""
+
+    lists: tuple[Thing, ...]
+    per_sample: float  # bytes, in one worker
+    seen: float  # bytes gained in all workers, as far as the trial went
+    workers: int
+
+    @property
+    def most(self) -> int:
+        """What one worker can gain in the end: all of the lists."""
+        return sum(_nbytes(each) for each in self.lists)
+
+
+class CopyOnWriteGrowth:
+    """Reading Python objects copies them into every worker."""
+
+    code: ClassVar[str] = "PS213"
+    cause: ClassVar[str] = "copy-on-write-growth"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader whose workers copy the dataset's lists."""
+        for loader in facts.loaders:
+            for trial in facts.trials:
+                grown = _grown(trial, loader)
+                if grown is not None:
+                    yield self._finding(facts, loader, grown)
+                    break
+
+    def _finding(self, facts: Facts, loader: LoaderSeen, grown: _Grown) -> Finding:
+        largest = max(grown.lists, key=_nbytes)
+        total = grown.most * grown.workers
+        dies = any(trial.outcome == "oom" or trial.host.oom_kills for trial in facts.trials)
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error" if dies else "warning",
+            message=(
+                f"each worker of {loader_named(loader)} copies `{largest.path}` ({largest.count:,} Python "
+                f"objects) as it reads it: {amounts.size(grown.seen)} more so far in {grown.workers} workers, "
+                f"up to {amounts.size(total)}"
+            ),
+            prescription=Prescription(
+                change=f"keep `{largest.path}` in one array (numpy, or bytes with offsets), not in a list",
+                expect="the workers' memory stays flat, shared with the consumer",
+                fix=Fix("pack-list", largest.site or loader.dataset.site, {"path": largest.path}),
+            ),
+            evidence=tuple(_evidence(grown, facts)),
+            where=largest.site or loader.dataset.site or loader.site,
+            loader=loader.key,
+            experiments=(
+                Experiment(
+                    title="the same loader with its lists packed into one buffer",
+                    change=Change(mends=("pack-lists",)),
+                    measure="gone" if dies else "smaller",
+                    ratio=2.0,
+                ),
+            ),
+        )
+
+
+def _grown(trial: Trial, loader: LoaderSeen) -> _Grown | None:
+    lists = _lists(trial, loader)
+    if not lists or loader.start_method != "fork" or _has_cache(trial, loader):
+        return None
+    slopes = growth.of_workers(trial, loader.key)
+    if not slopes:
+        return None
+    grown = _Grown(
+        lists=lists,
+        per_sample=sum(each.per_step for each in slopes.values()) / len(slopes),
+        seen=sum(each.gained for each in slopes.values()),
+        workers=len({seen.pid for seen in growth.fetches(trial, loader.key)}),
+    )
+    return grown if grown.seen >= max(WORTH, SHARE * grown.most) else None
+
+
+def _lists(trial: Trial, loader: LoaderSeen) -> tuple[Thing, ...]:
+    seen = trial.loader(loader.key) or loader
+    things = {each.path: each for each in (*loader.things, *seen.things)}
+    return tuple(each for each in things.values() if each.kind == "large-list" and each.count >= MANY)
+
+
+def _has_cache(trial: Trial, loader: LoaderSeen) -> bool:
+    """Whether a container of the dataset fills while samples are made: then that is what grows."""
+    first: dict[tuple[int, str], int] = {}
+    for fetch in growth.fetches(trial, loader.key):
+        for path, count in fetch.caches.items():
+            if count - first.setdefault((fetch.pid, path), count) >= growth.FEWEST:
+                return True
+    return False
+
+
+def _nbytes(thing: Thing) -> int:
+    return thing.nbytes or thing.count * OBJECT
+
+
+def _evidence(grown: _Grown, facts: Facts) -> Iterator[Evidence]:
+    for each in sorted(grown.lists, key=_nbytes, reverse=True)[:3]:
+        value = f"{each.type} of {each.count:,} objects, about {amounts.size(_nbytes(each))}"
+        yield Evidence(f"`{each.path}`", value, "samples")
+    value = f"{amounts.size(grown.per_sample)} with each sample, still rising at the end"
+    yield Evidence("growth of a worker's own memory", value, "observed run")
+    if facts.host.memory_limit:
+        yield Evidence("limit of memory", amounts.size(facts.host.memory_limit), "host")

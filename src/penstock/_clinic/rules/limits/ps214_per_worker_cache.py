@@ -1,0 +1,166 @@
+"""PS214 per-worker-cache
+
+## What it finds
+A cache in the dataset that each worker fills for itself.
+
+## Why it matters
+Workers do not share what they store: a cache that would fit once is there `num_workers` times. Workers that
+are not persistent even throw it away after each epoch and fill it again. It ends with a killed worker.
+
+## How we know
+A container of the dataset has more elements after each batch, in every worker, and the worker's own memory
+rises with it. What that comes to over the dataset is set against the memory there is. The experiment runs the
+same loader with caches that keep nothing.
+
+## What to do
+Fill the cache before workers start, in one array or tensor, which they then share; or bound it
+(`functools.lru_cache(maxsize=…)`).
+
+## When we stay silent
+When the cache is bounded and full, and when all of it is small beside the memory there is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock._clinic import amounts, growth
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import loader_named
+from penstock._lab.plan import Change
+from penstock._lab.record import LoaderSeen, Trial
+
+# What a cache must have taken during the trial to be told from an allocator's arenas.
+SEEN = 16 << 20
+# What all copies will take once the dataset has been seen, to be worth an alarm: an absolute sum that any
+# machine notices, or a share of what there is.
+MUCH = 512 << 20
+SHARE = 0.2
+_TENTH = 0.1  # of its elements, that a cache still gains at the end of a trial when it is not bounded
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """One container that grows in workers."""
+
+    path: str
+    elements: int  # most in one worker
+    per_sample: float  # bytes that a worker gains with each sample
+    seen: float  # bytes gained in all workers
+    workers: int
+    total: float  # bytes in all workers, once each has seen what it will see
+
+
+class PerWorkerCache:
+    """Every worker fills a cache of its own."""
+
+    code: ClassVar[str] = "PS214"
+    cause: ClassVar[str] = "per-worker-cache"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader whose workers fill caches that matter."""
+        for loader in facts.loaders:
+            for trial in facts.trials:
+                cache = _cache(trial, loader)
+                if cache is not None and _matters(trial, cache):
+                    yield self._finding(loader, trial, cache)
+                    break
+
+    def _finding(self, loader: LoaderSeen, trial: Trial, cache: _Cache) -> Finding:
+        dies = _is_dying(trial)
+        kept = bool(loader.settings.get("persistent_workers"))
+        again = "" if kept else ", and throws it away after the epoch"
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error" if dies else "warning",
+            message=(
+                f"each of {cache.workers} workers of {loader_named(loader)} fills a cache of its own, "
+                f"`{cache.path}`{again}: {amounts.size(cache.seen)} so far, "
+                f"{amounts.size(cache.total)} once the dataset has been read"
+            ),
+            prescription=Prescription(
+                change=(
+                    f"fill `{cache.path}` before workers start, in one tensor or array that they share, "
+                    "or bound it"
+                ),
+                expect="memory stays flat while the epoch goes on",
+                fix=Fix("bounded-cache", loader.dataset.site, {"path": cache.path}),
+            ),
+            evidence=tuple(_evidence(trial, cache)),
+            where=loader.dataset.site or loader.site,
+            loader=loader.key,
+            experiments=(
+                Experiment(
+                    title="the same loader with caches that keep nothing",
+                    change=Change(mends=("no-cache",)),
+                    measure="gone" if dies else "smaller",
+                    ratio=2.0,
+                ),
+            ),
+        )
+
+
+def _cache(trial: Trial, loader: LoaderSeen) -> _Cache | None:
+    """The container that grows most, where the workers' memory grows with it."""
+    slopes = growth.of_workers(trial, loader.key)
+    counts = _counts(trial, loader)
+    if not slopes or not counts:
+        return None
+    path = max(counts, key=lambda name: max(counts[name].values()))
+    per_sample = sum(each.per_step for each in slopes.values()) / len(slopes)
+    workers = len({seen.pid for seen in growth.fetches(trial, loader.key)})
+    length = loader.dataset.length or 0
+    copies = workers if loader.settings.get("persistent_workers") else 1  # else each worker sees its part
+    seen = sum(each.gained for each in slopes.values())
+    return _Cache(
+        path=path,
+        elements=max(counts[path].values()),
+        per_sample=per_sample,
+        seen=seen,
+        workers=workers,
+        total=max(seen, per_sample * length * copies),
+    )
+
+
+def _counts(trial: Trial, loader: LoaderSeen) -> dict[str, dict[int, int]]:
+    """By path and pid: elements of each container that still grew at the end."""
+    lines: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for fetch in sorted(growth.fetches(trial, loader.key), key=lambda seen: seen.began_s):
+        for path, count in fetch.caches.items():
+            lines[path, fetch.pid].append(count)
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for (path, pid), line in lines.items():
+        if _still_fills(line):
+            found[path][pid] = line[-1]
+    return dict(found)
+
+
+def _still_fills(line: list[int]) -> bool:
+    """Whether a count rose over the trial, and still over its last third."""
+    late = line[len(line) * 2 // 3]
+    return len(line) > 2 and line[-1] > line[0] and line[-1] - late >= _TENTH * (line[-1] - line[0])  # noqa: PLR2004
+
+
+def _matters(trial: Trial, cache: _Cache) -> bool:
+    if _is_dying(trial):
+        return cache.seen >= SEEN
+    limit = trial.host.memory_limit
+    return cache.seen >= SEEN and cache.total >= min(MUCH, SHARE * limit if limit else MUCH)
+
+
+def _is_dying(trial: Trial) -> bool:
+    return trial.outcome == "oom" or trial.host.oom_kills > 0 or trial.ended_by == "memory"
+
+
+def _evidence(trial: Trial, cache: _Cache) -> Iterator[Evidence]:
+    yield Evidence(f"`{cache.path}`", f"{cache.elements:,} elements in one worker", "samples")
+    value = f"{amounts.size(cache.per_sample)} with each sample"
+    yield Evidence("growth of a worker's own memory", value, "observed run")
+    if trial.host.memory_limit:
+        yield Evidence("limit of memory", amounts.size(trial.host.memory_limit), "host")
