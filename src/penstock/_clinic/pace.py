@@ -4,8 +4,8 @@
              └ start ─┘└─ wait ─┘ step └ wait ┘ step
     batch    samples (the dataset) ── collate ── hand-over        in a worker; reads are no CPU time
 
-`Pace` is the consumer's side of one loader in one trial, `Work` the workers' side; `_clinic/slowness.py` joins
-both for a loader on which a program really waits. Pure.
+`Pace` is the consumer's side of one loader in one trial, `Work` the workers' side; `_clinic/slowness.py`
+joins both for a loader on which a program really waits. Pure.
 """
 
 from __future__ import annotations
@@ -144,8 +144,13 @@ def pace(trial: Trial, key: str) -> Pace:
         step_s=sum(steps),
         batch_wait_s=batch_wait_s,
         batch_step_s=sum(steps) / len(steps) if steps else 0.0,
-        length=loader.length if loader else None,
+        length=None if _breaks_off(trial, passes) else loader.length if loader else None,
     )
+
+
+def _breaks_off(trial: Trial, passes: Sequence[IteratorSeen]) -> bool:
+    """Whether the program itself leaves its passes before their end: what it takes is its epoch."""
+    return trial.plan.drive == "script" and any(seen.end == "dropped" for seen in passes)
 
 
 def _in_flow(waits: Sequence[float]) -> Sequence[float]:

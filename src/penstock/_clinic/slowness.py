@@ -1,7 +1,7 @@
 """A loader on which a program waits: what rules about speed ask, and the words they share. Pure.
 
-Waiting must matter before anything is said: to the program (a share of its time) and to a person (seconds in an
-epoch). An experiment is asked for only where its gain is plausible, because each costs many seconds.
+Waiting must matter before anything is said: to the program (a share of its time) and to a person (seconds in
+an epoch). An experiment is asked for only where its gain is plausible, because each costs many seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ WORTH_SHARE = 1 - 1 / WORTH
 WORTH_S = 1.0
 # A loader with a smaller part in all the waiting than this is not what slows the program down.
 PART = 0.2
-# Of its time in the dataset, a worker that computes uses more CPU than this, and one that waits less.
+# Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
+# that waits less.
 COMPUTES, WAITS = 0.7, 0.4
 # What torch's workers need to hand over a batch of a few tensors, and to start; rough, on a usual machine.
 HAND_OVER_S, START_S = 0.003, 0.1
@@ -59,7 +60,7 @@ class Slow:
 
     @property
     def is_worth_a_trial(self) -> bool:
-        """Whether batches for free would make the program 1.5 times as fast, by seconds that people notice."""
+        """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
         return self.pace.wait_share >= WORTH_SHARE and self.pace.epoch_wait_s >= WORTH_S
 
     @property
@@ -79,6 +80,21 @@ class Slow:
     def makes_batches_all_the_time(self) -> bool:
         """Whether the making of batches is what takes the time, not their hand-over."""
         return self.hand_over_share < 1 / 3
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time of the workers by what they could have had while they made batches; 1 is all of it."""
+        return self.work.cpu_share / min(1.0, self.cpus / max(1, self.workers))
+
+    @property
+    def computes(self) -> bool:
+        """Whether the making of batches is mostly computing."""
+        return self.cpu_share >= COMPUTES
+
+    @property
+    def waits(self) -> bool:
+        """Whether the making of batches is mostly waiting: for storage, a lock, a sleep."""
+        return self.cpu_share < WAITS
 
     def gain(self, workers: int) -> float | None:
         """How much faster so many workers were on the ladder than the program's own number."""
@@ -101,7 +117,7 @@ class Slow:
         seen = self.pace
         return Evidence(
             "waiting for data",
-            f"{seconds(seen.wait_s)} of {seconds(seen.seconds)}, about {seconds(seen.epoch_wait_s)} in an epoch",
+            f"{seconds(seen.wait_s)} of {seconds(seen.seconds)}, {seconds(seen.epoch_wait_s)} in an epoch",
             "observed run",
         )
 

@@ -1,0 +1,115 @@
+"""PS406 too-many-workers
+
+## What it finds
+A loader with more workers than the CPUs that the program may use, by the affinity mask and the quota of its
+cgroup.
+
+## Why it matters
+Workers that share a CPU make no more batches, but each costs its start, its memory and its place in the
+queue. `os.cpu_count()` knows nothing of a container's quota.
+
+## How we know
+The ladder: samples per second with fewer workers. The experiment repeats the comparison. It is a warning
+only if fewer workers were at least 1.5 times as fast, else an info.
+
+## What to do
+Lower `num_workers` to the number in the prescription.
+
+## When we stay silent
+When there is a CPU for every worker, when the program hardly waits, when workers wait more than they
+compute (then more of them than CPUs do good).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding
+from penstock._clinic.slowness import PROMISING, WORTH, WORTH_S, Slow, percent, slow_loaders
+from penstock._lab.plan import Change
+
+# Twice as many as CPUs is what people set to hide waiting; only above that is it worth a word by itself.
+MANY = 2
+
+
+class TooManyWorkers:
+    """More workers than CPUs, and fewer were faster."""
+
+    code: ClassVar[str] = "PS406"
+    cause: ClassVar[str] = "too-many-workers"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader with more workers than CPUs."""
+        for slow in slow_loaders(facts):
+            if slow.workers <= slow.most_workers or slow.waits:
+                continue
+            fewer = _better(slow)
+            if fewer is not None and slow.is_worth_a_trial:
+                yield self._warning(slow, fewer)
+            elif slow.workers > MANY * slow.most_workers:
+                yield self._info(slow)
+
+    def _warning(self, slow: Slow, fewer: int) -> Finding:
+        gain = slow.gain(fewer) or 1.0
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            confidence="suspected",
+            message=(
+                f"{slow.workers} workers share {slow.cpus:g} CPUs, {fewer} were {gain:.1f} times as fast, and "
+                f"training waits for data {percent(slow.pace.wait_share)} of the time"
+            ),
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=_evidence(slow),
+            prescription=slow.set_option(
+                "num_workers", fewer, expect=f"about {gain:.1f} times the samples/s, and less memory"
+            ),
+            experiments=(
+                Experiment(
+                    title=f"num_workers={slow.workers} against num_workers={fewer}",
+                    change=Change(settings={"num_workers": fewer}),
+                    measure="faster",
+                    ratio=WORTH,
+                ),
+            ),
+        )
+
+    def _info(self, slow: Slow) -> Finding:
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="info",
+            confidence="observed",
+            message=f"{slow.workers} workers share {slow.cpus:g} CPUs",
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=_evidence(slow),
+            prescription=slow.set_option(
+                "num_workers",
+                slow.most_workers,
+                expect="as fast as now, with less memory and a shorter start",
+            ),
+        )
+
+
+def _better(slow: Slow) -> int | None:
+    """The number of workers up to the CPUs that was best on the ladder, where it promises a gain."""
+    fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
+    best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
+    if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < WORTH_S:
+        return None
+    return best
+
+
+def _evidence(slow: Slow) -> tuple[Evidence, ...]:
+    return (
+        Evidence("workers", str(slow.workers), "settings"),
+        Evidence("CPUs by affinity and quota", f"{slow.cpus:g}", "host"),
+        slow.wait,
+        *slow.ladder,
+    )

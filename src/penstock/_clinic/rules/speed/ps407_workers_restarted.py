@@ -1,0 +1,93 @@
+"""PS407 workers-restarted
+
+## What it finds
+A loader whose workers are started anew in every epoch, where that takes a large part of the epoch.
+
+## Why it matters
+Each epoch begins with a pause: processes start, open their files, fill their caches, and training waits.
+
+## How we know
+The time until the first batch of each pass, beyond what a batch takes later. The experiment runs several
+epochs with `persistent_workers=True`. It is a warning only if that was at least 1.5 times as fast.
+
+## What to do
+`persistent_workers=True`.
+
+## When we stay silent
+When there was one epoch, when workers persist already, when the pause is a small part of the epoch or
+short, when the program makes a new iterator for each step (PS408).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding
+from penstock._clinic.slowness import WORTH, WORTH_S, WORTH_SHARE, Slow, percent, seconds, slow_loaders
+from penstock._lab.plan import Change
+
+# Passes of the experiment: the first must start workers in any case.
+EPOCHS = 4
+# A program that takes so few batches from an iterator does not go through epochs.
+FEW = 2
+
+
+class WorkersRestarted:
+    """Workers start anew in each epoch, and training waits for that."""
+
+    code: ClassVar[str] = "PS407"
+    cause: ClassVar[str] = "workers-restarted"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader whose passes are mostly start."""
+        for slow in slow_loaders(facts):
+            if _restarts(slow) and _matters(slow):
+                yield self._finding(slow)
+
+    def _finding(self, slow: Slow) -> Finding:
+        seen = slow.pace
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            confidence="suspected",
+            message=(
+                f"each epoch starts {slow.workers} workers anew: {seconds(seen.pass_start_s)} of "
+                f"{seconds(seen.epoch_s)}, {percent(seen.pass_start_s / seen.epoch_s)} of the epoch"
+            ),
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=(
+                Evidence("passes", str(seen.passes), "observed run"),
+                Evidence("until the first batch", seconds(seen.pass_start_s), "observed run"),
+                Evidence("persistent_workers", "False", "settings"),
+            ),
+            prescription=slow.set_option(
+                "persistent_workers", new=True, expect="only the first epoch waits for workers to start"
+            ),
+            experiments=(
+                Experiment(
+                    title=f"{EPOCHS} epochs with persistent_workers=True",
+                    change=Change(settings={"persistent_workers": True}),
+                    measure="faster",
+                    ratio=WORTH,
+                    epochs=EPOCHS,
+                ),
+            ),
+        )
+
+
+def _restarts(slow: Slow) -> bool:
+    seen = slow.pace
+    if not slow.workers or slow.loader.settings.get("persistent_workers"):
+        return False
+    return seen.passes > 1 and (seen.batches > FEW * seen.passes or (seen.length or 0) > FEW)
+
+
+def _matters(slow: Slow) -> bool:
+    seen = slow.pace
+    saved_s = seen.pass_start_s * (seen.passes - 1)
+    return saved_s >= WORTH_S and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s

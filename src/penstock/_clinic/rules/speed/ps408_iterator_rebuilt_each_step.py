@@ -1,0 +1,97 @@
+"""PS408 iterator-rebuilt-each-step
+
+## What it finds
+A program that calls `iter(loader)` for every step, as `next(iter(loader))` does, and takes one or two
+batches from each iterator.
+
+## Why it matters
+Each call starts all workers, lets them prefetch batches that nobody takes, and ends them again. With
+shuffling, the same samples may come again and others never.
+
+## How we know
+The passes of the observed run: how many, how many batches each gave, and how long each took to start. The
+experiment lets the program go on with the iterator that it has. It is a warning only if that was at least
+1.5 times as fast.
+
+## What to do
+Make the iterator once, outside the loop, and a new one when it is exhausted.
+
+## When we stay silent
+When passes go on to their end or for more than two batches, when there were few of them, when they cost
+little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.slowness import WORTH, WORTH_S, WORTH_SHARE, Slow, percent, seconds, slow_loaders
+from penstock._lab.plan import Change
+from penstock._lab.record import IteratorSeen
+
+# Fewer passes than this may be a look at the data before training.
+OFTEN = 4
+# Batches that a step takes from an iterator.
+FEW = 2
+
+
+class IteratorRebuiltEachStep:
+    """A new iterator, and new workers, for each step."""
+
+    code: ClassVar[str] = "PS408"
+    cause: ClassVar[str] = "iterator-rebuilt-each-step"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader of which iterators are made for a batch or two."""
+        for slow in slow_loaders(facts):
+            short = [seen for seen in facts.passes(slow.loader.key) if _is_short(seen, slow.loader.length)]
+            if len(short) >= OFTEN and _matters(slow):
+                yield self._finding(slow, short)
+
+    def _finding(self, slow: Slow, short: list[IteratorSeen]) -> Finding:
+        each = sum(seen.start_s + sum(seen.waits) for seen in short) / len(short)
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            confidence="suspected",
+            message=(
+                f"the program makes a new iterator for each step: {len(short)} iterators gave "
+                f"{sum(seen.batches for seen in short)} batches, {seconds(each)} each"
+            ),
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=(
+                slow.wait,
+                Evidence("share of the time in new iterators", percent(slow.pace.wait_share), "observed run"),
+                Evidence("workers started", str(sum(len(seen.workers) for seen in short)), "observed run"),
+            ),
+            prescription=Prescription(
+                change="make the iterator once, before the loop: batches = iter(loader), then next(batches)",
+                expect="workers start once, and every sample comes once in an epoch",
+                fix=Fix("hoist-iterator", slow.loader.site, {"loader": slow.loader.name}),
+            ),
+            experiments=(
+                Experiment(
+                    title="the program goes on with the iterator that it has",
+                    change=Change(mends=("reuse-iterator",)),
+                    measure="faster",
+                    ratio=WORTH,
+                    drive="script",
+                ),
+            ),
+        )
+
+
+def _is_short(seen: IteratorSeen, length: int | None) -> bool:
+    if not 1 <= seen.batches <= FEW or seen.end == "exhausted":
+        return False
+    return length is None or length > seen.batches
+
+
+def _matters(slow: Slow) -> bool:
+    return slow.pace.wait_share >= WORTH_SHARE and slow.pace.wait_s >= WORTH_S

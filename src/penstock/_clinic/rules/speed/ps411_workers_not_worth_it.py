@@ -1,0 +1,85 @@
+"""PS411 workers-not-worth-it
+
+## What it finds
+A loader whose samples cost less to make than a worker costs to hand them over: data in memory, tiny
+batches.
+
+## Why it matters
+With workers an epoch takes longer than without any.
+
+## How we know
+The ladder: samples per second with `num_workers=0` and with the program's own number, each over a whole
+epoch. The experiment repeats the comparison. It is a warning only if none were at least 1.5 times as fast,
+and a second or more of each epoch is lost.
+
+## What to do
+`num_workers=0`, or larger batches.
+
+## When we stay silent
+When workers bring a gain, when the loss is less than a second in an epoch, when the program hardly waits,
+when batches of many tensors (PS410) or new iterators for each step (PS408) are what costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding
+from penstock._clinic.slowness import PROMISING, WORTH, WORTH_S, Slow, percent, seconds, slow_loaders
+from penstock._lab.plan import Change
+
+
+class WorkersNotWorthIt:
+    """No workers at all are faster."""
+
+    code: ClassVar[str] = "PS411"
+    cause: ClassVar[str] = "workers-not-worth-it"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed", "ladder"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader that was faster without workers."""
+        for slow in slow_loaders(facts):
+            if slow.workers and slow.is_worth_a_trial and _promises(slow):
+                yield self._finding(slow)
+
+    def _finding(self, slow: Slow) -> Finding:
+        gain, saved = slow.gain(0) or 1.0, slow.saved_s(0)
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            confidence="suspected",
+            message=(
+                f"with {slow.workers} workers an epoch takes {seconds(saved)} longer than without: a batch "
+                f"takes {seconds(slow.work.batch_s)} to make and {seconds(slow.hand_over_s)} to hand over"
+            ),
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=(
+                slow.wait,
+                *slow.ladder,
+                Evidence("samples in a batch", f"{slow.pace.batch_samples:g}", "observed run"),
+                Evidence("share of hand-over in the waiting", percent(slow.hand_over_share), "observed run"),
+            ),
+            prescription=slow.set_option("num_workers", 0, expect=f"about {gain:.1f} times the samples/s"),
+            experiments=(
+                Experiment(
+                    title=f"num_workers={slow.workers} against num_workers=0",
+                    change=Change(settings={"num_workers": 0}),
+                    measure="faster",
+                    ratio=WORTH,
+                ),
+            ),
+        )
+
+
+def _promises(slow: Slow) -> bool:
+    """Whether the program's own epoch, with its steps, would be shorter without workers."""
+    alone = slow.rates.get(0)
+    if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < WORTH_S:
+        return False
+    seen = slow.pace
+    epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)
+    return seen.epoch_s >= PROMISING * epoch_s and seen.epoch_s - epoch_s >= WORTH_S

@@ -1,0 +1,91 @@
+"""PS412 large-python-objects
+
+## What it finds
+Batches that carry large Python objects: lists of numbers, dictionaries, strings, NumPy arrays that collate
+left alone.
+
+## Why it matters
+Tensors travel in shared memory. All else is pickled in the worker, pushed through a pipe and built again in
+the consumer, object by object, on the training thread.
+
+## How we know
+Bytes of a batch that are pickled, and what a batch waits beyond the time that workers need to make it. The
+experiment runs the same loader with such lists and arrays as tensors. It is a warning only if that was at
+least 1.5 times as fast.
+
+## What to do
+Return tensors, or stack them in collate.
+
+## When we stay silent
+When the program hardly waits, when little is pickled, when making batches is what takes the time, without
+workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.amounts import size
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
+from penstock._clinic.slowness import WORTH, Slow, percent, seconds, slow_loaders
+from penstock._lab.plan import Change
+
+# Pickling and building again go at some 50 MB/s for lists of numbers: less than this is a few milliseconds.
+LARGE_NBYTES = 256 << 10
+# More of the waiting than this must be hand-over.
+MOSTLY = 0.3
+
+
+class LargePythonObjects:
+    """What is no tensor goes through a pipe, object by object."""
+
+    code: ClassVar[str] = "PS412"
+    cause: ClassVar[str] = "large-python-objects"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader whose batches are largely pickled."""
+        for slow in slow_loaders(facts):
+            nbytes = max((seen.pickled_nbytes for seen in facts.passes(slow.loader.key)), default=0)
+            if nbytes >= LARGE_NBYTES and slow.is_worth_a_trial and slow.hand_over_share >= MOSTLY:
+                yield self._finding(slow, nbytes)
+
+    def _finding(self, slow: Slow, nbytes: int) -> Finding:
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            confidence="suspected",
+            message=(
+                f"{size(nbytes)} of each batch are Python objects that go through a pipe, which takes "
+                f"{seconds(slow.hand_over_s)} of the {seconds(slow.pace.batch_wait_s)} that training waits"
+            ),
+            where=slow.loader.site,
+            loader=slow.loader.key,
+            evidence=(
+                slow.wait,
+                Evidence("pickled in a batch", size(nbytes), "observed run"),
+                Evidence("share of hand-over in the waiting", percent(slow.hand_over_share), "observed run"),
+                *slow.ladder,
+            ),
+            prescription=Prescription(
+                change="return tensors from the dataset (torch.as_tensor), or stack them in collate_fn",
+                expect="batches travel in shared memory",
+            ),
+            experiments=(
+                Experiment(
+                    title="the same loader with lists and arrays of numbers as tensors",
+                    change=Change(mends=("tensors-for-lists",)),
+                    measure="faster",
+                    ratio=WORTH,
+                ),
+                Experiment(
+                    title="our loader in place",
+                    change=Change(use_penstock=True),
+                    measure="faster",
+                    ratio=WORTH,
+                ),
+            ),
+        )
