@@ -118,18 +118,13 @@ def _finding(finding: Finding, report: Report, page: Page, read: Read) -> Iterat
     place = f"{short_path(where.file)}:{where.line}" if where else ""
     title = Text(f"{finding.severity} {finding.code}", STYLES[finding.severity])
     yield from page.heading(title.append(f" {words.plain(finding.cause)}", "bold"), place)
-    yield from page.hang(Text(), Text(_sentence(finding.message)), indent=0)
+    yield from page.hang(Text(), Text(words.sentence(finding.message)), indent=0)
     yield from _source(finding, page, read)
     yield from _evidence(finding, page)
     yield from _remedy(finding, page)
     yield from _proof(finding, page)
     yield from _other_way(finding, report, page)
     yield from page.labelled("more", f"penstock explain {finding.code}", style="dim")
-
-
-def _sentence(text: str) -> str:
-    safe = words.plain(text).strip()
-    return safe[:1].upper() + safe[1:]
 
 
 def _source(finding: Finding, page: Page, read: Read) -> Iterator[Text]:

@@ -40,11 +40,12 @@ def standings(looks: Sequence[ProcessLook]) -> list[Standing]:
     for look in sorted(looks, key=lambda look: (look.role != "worker", look.worker or 0)):
         thread = look.main
         key = (thread.wchan, thread.frames) if thread else ("", ())
-        groups.setdefault(key, []).append(_name(look))
+        groups.setdefault(key, []).append(name(look))
     return [Standing(tuple(who), waits, _own(frames)) for (waits, frames), who in groups.items()]
 
 
-def _name(look: ProcessLook) -> str:
+def name(look: ProcessLook) -> str:
+    """A process as people speak of it: 'worker 1 (pid 4122, sample 10)'."""
     who = f"worker {look.worker}" if look.worker is not None else words.plain(look.role)
     sample = "" if look.index is None else f", sample {words.plain(look.index)}"
     return f"{who} (pid {look.pid}{sample})"

@@ -48,6 +48,12 @@ def _shown(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+def sentence(text: str) -> str:
+    """The same with a capital letter at its start."""
+    safe = plain(text).strip()
+    return safe[:1].upper() + safe[1:]
+
+
 def lines(text: str) -> list[str]:
     """The same for text of several lines."""
     return [plain(line) for line in text.replace("\r\n", "\n").split("\n")]
