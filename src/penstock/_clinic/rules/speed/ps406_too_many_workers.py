@@ -17,7 +17,7 @@ Lower `num_workers` to the number in the prescription.
 
 ## When we stay silent
 When there is a CPU for every worker, when the program hardly waits, when workers wait more than they
-compute (then more of them than CPUs do good).
+compute (then more of them than CPUs do good), when none at all are better still (PS411).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class TooManyWorkers:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
-                f"{slow.workers} workers share {slow.cpus:g} CPUs, {fewer} were {gain:.1f} times as fast, and "
+                f"{slow.workers} workers share {slow.cpus:g} CPUs, {fewer} are {gain:.1f} times as fast; "
                 f"training waits for data {percent(slow.pace.wait_share)} of the time"
             ),
             where=slow.loader.site,
@@ -103,7 +103,7 @@ def _better(slow: Slow) -> int | None:
     best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
     if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < WORTH_S:
         return None
-    return best
+    return None if slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
 
 
 def _evidence(slow: Slow) -> tuple[Evidence, ...]:

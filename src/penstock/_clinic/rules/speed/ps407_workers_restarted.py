@@ -53,7 +53,7 @@ class WorkersRestarted:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"each epoch starts {slow.workers} workers anew: {seconds(seen.pass_start_s)} of "
                 f"{seconds(seen.epoch_s)}, {percent(seen.pass_start_s / seen.epoch_s)} of the epoch"

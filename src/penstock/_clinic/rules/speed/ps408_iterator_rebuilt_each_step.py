@@ -58,7 +58,7 @@ class IteratorRebuiltEachStep:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"the program makes a new iterator for each step: {len(short)} iterators gave "
                 f"{sum(seen.batches for seen in short)} batches, {seconds(each)} each"

@@ -64,7 +64,7 @@ class LockSerialisesWorkers:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"{slow.workers} workers wait for one another at {name}, and training waits for data "
                 f"{percent(slow.pace.wait_share)} of the time"

@@ -56,7 +56,7 @@ class ManySmallTensors:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"a batch has {tensors} tensors: their hand-over takes {seconds(slow.hand_over_s)} of the "
                 f"{seconds(slow.pace.batch_wait_s)} that training waits for it"

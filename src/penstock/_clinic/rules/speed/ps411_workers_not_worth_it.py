@@ -17,7 +17,8 @@ and a second or more of each epoch is lost.
 
 ## When we stay silent
 When workers bring a gain, when the loss is less than a second in an epoch, when the program hardly waits,
-when batches of many tensors (PS410) or new iterators for each step (PS408) are what costs.
+when batches of many tensors (PS410), more workers than CPUs (PS406) or new iterators for each step (PS408)
+are what costs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class WorkersNotWorthIt:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"with {slow.workers} workers an epoch takes {seconds(saved)} longer than without: a batch "
                 f"takes {seconds(slow.work.batch_s)} to make and {seconds(slow.hand_over_s)} to hand over"
@@ -79,6 +80,9 @@ def _promises(slow: Slow) -> bool:
     """Whether the program's own epoch, with its steps, would be shorter without workers."""
     alone = slow.rates.get(0)
     if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < WORTH_S:
+        return False
+    fewer = [rate for workers, rate in slow.rates.items() if 1 <= workers <= slow.most_workers]
+    if slow.workers > slow.most_workers and fewer and alone < WORTH * max(fewer):
         return False
     seen = slow.pace
     epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)

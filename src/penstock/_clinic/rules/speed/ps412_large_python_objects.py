@@ -57,7 +57,7 @@ class LargePythonObjects:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"{size(nbytes)} of each batch are Python objects that go through a pipe, which takes "
                 f"{seconds(slow.hand_over_s)} of the {seconds(slow.pace.batch_wait_s)} that training waits"

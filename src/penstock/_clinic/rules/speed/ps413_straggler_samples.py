@@ -76,7 +76,7 @@ class StragglerSamples:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"{len(found.indices)} of {found.samples} samples take {seconds(found.slow_s)}, the others "
                 f"{seconds(found.median_s)}, and finished batches wait behind them"
