@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock._clinic.report import Reason
 from penstock._lab.record import Failure, Frame, ProcessLook, Site, Trial
@@ -116,6 +117,12 @@ PAGES: dict[str, tuple[str, str]] = {
         "the doctor could not run the program",
         "The child process could not be started or watched. The message says what the system answered.",
     ),
+    "PS921": (
+        "the loader cannot be shipped to a fresh process",
+        "`penstock.diagnose(loader)` examines a copy of the loader in processes of its own. Something in the "
+        "dataset, collate function or sampler cannot be copied: an open file, a lock, a connection. Open it "
+        "lazily, in the worker; or save the code as a script, and run `penstock doctor` on that.",
+    ),
 }
 
 _GPU = re.compile(
@@ -156,9 +163,24 @@ class Raised:
     site: Site | None
 
 
-def no_such_target(text: str, why: str) -> Reason:
+class Refusal(Protocol):
+    """A target that was refused before anything was started: see `_lab.target.TargetError`."""
+
+    kind: str
+    what: str
+    why: str
+    fix: str
+
+
+def refused(refusal: Refusal) -> Reason:
     """For a target that cannot be resolved."""
-    return Reason("PS901", f"there is no program {text!r}", why, _fix("PS901"))
+    code = "PS912" if refusal.kind == "not-python" else "PS901"
+    return Reason(code, refusal.what, refusal.why, refusal.fix or _fix(code))
+
+
+def not_shipped(what: str, why: str) -> Reason:
+    """For a loader at hand that cannot go to a fresh process."""
+    return Reason("PS921", what, why, _fix("PS921"))
 
 
 def not_run(why: str) -> Reason:
@@ -265,6 +287,7 @@ _HOW_TO_GO_ON = {
     "PS918": "set them for one rank: RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
     "MASTER_PORT=29500 penstock doctor train.py",
     "PS919": "repair that line first, then examine again",
+    "PS921": "open it lazily, in the worker; or save the code as a script and run `penstock doctor` on that",
 }
 
 

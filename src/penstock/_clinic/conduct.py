@@ -1,0 +1,222 @@
+"""Carry out experiments: the trials that a finding asks for, and what they have shown.
+
+Before and after differ by exactly one change, run under the same limits and on the same samples. A trial that
+was run already stands for "before" when nothing distinguishes it; speeds are always compared in fresh trials,
+A B A B, alone on the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from penstock._clinic import experiment as judge
+from penstock._clinic.finding import Evidence, Experiment, Finding, Proof
+from penstock._clinic.trials import Trials
+from penstock._lab.plan import Change, Plan
+from penstock._lab.record import Trial
+
+# Seconds of batches in one trial.
+LOADER_S = 6.0
+TIMED_S = 4.0
+# An observed run that took longer than this is not repeated where the loader alone would do.
+SHORT_S = 12.0
+# A first round of a comparison this far below what is asked for is not repeated.
+HOPELESS = 0.75
+
+Fires = Callable[[Finding, Trial], bool]
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where experiments are done: the trials so far, the reference passes, and the rules to ask again."""
+
+    trials: Trials
+    observed: Trial
+    fires: Fires  # does the rule of this finding still fire on that trial?
+    references: dict[str, Trial] = field(default_factory=dict)  # by loader: the rung at num_workers=0
+    cure: Change = field(default_factory=Change)  # what is in place already, when layers are peeled
+    # By cause and loader: the experiment that made it go away, and its trial.
+    cures: dict[tuple[str, str | None], tuple[Trial, Experiment]] = field(default_factory=dict)
+
+    def test(self, finding: Finding) -> Finding:
+        """The finding with the proof of its experiments: of the first that verifies, else what told most."""
+        best = finding.proof
+        for experiment in finding.experiments:
+            proof = self.try_(finding, experiment)
+            if _says_more(proof, best):
+                best = proof
+            if best.status == "verified":
+                break
+        return self._remedied(dataclasses.replace(finding, proof=best))
+
+    def _remedied(self, finding: Finding) -> Finding:
+        """The same with its remedy tried, where that is another change."""
+        remedy = finding.remedy
+        if remedy is None or any(_is_same(remedy, each) for each in finding.experiments):
+            return finding
+        proof = self.try_(finding, remedy)
+        if proof.status != "verified":
+            return finding
+        if finding.proof.status != "verified":
+            return dataclasses.replace(finding, proof=proof)
+        tried = Evidence("the remedy, tried", proof.experiment, "experiment")
+        return dataclasses.replace(finding, evidence=(*finding.evidence, tried))
+
+    def try_(self, finding: Finding, experiment: Experiment) -> Proof:
+        """What one experiment shows about a finding."""
+        if experiment.measure == "faster":
+            return self._faster(finding, experiment)
+        proof = Proof()
+        for before, plan in self._befores(finding, experiment):
+            after = self.trials.run(plan, f"experiment: {experiment.title}")
+            if after is None:
+                return _unsaid(experiment, proof)
+            proof = self._judged(finding, experiment, before, after)
+            if proof.status != "not-tested":
+                return proof
+        return _unsaid(experiment, proof)
+
+    def _befores(self, finding: Finding, experiment: Experiment) -> Iterator[tuple[Trial, Plan]]:
+        """Trials without the change that show the ill, with the plan of the same trial with it."""
+        for plan in self._plans(finding, experiment):
+            before = self._before(finding, experiment, plan)
+            if before is not None and self._shows(finding, experiment, before):
+                yield before, plan.plus(experiment.change)
+
+    def _plans(self, finding: Finding, experiment: Experiment) -> Iterator[Plan]:
+        """How to run it: as the experiment says; then, if that shows nothing, as the program itself runs."""
+        script = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+        is_plain = not experiment.base and experiment.epochs == 1 and experiment.max_batches is None
+        is_short = self.observed.seconds <= SHORT_S and self._shows(finding, experiment, self.observed)
+        if experiment.drive == "script" or (is_plain and is_short and not self._known(finding, experiment)):
+            yield script
+            return
+        yield self._driven(finding, experiment)
+        if is_plain:
+            yield script
+
+    def _known(self, finding: Finding, experiment: Experiment) -> bool:
+        return bool(self.trials.like(self._driven(finding, experiment)))
+
+    def _driven(self, finding: Finding, experiment: Experiment) -> Plan:
+        plan = Plan(
+            drive="loader",
+            loader=finding.loader or _only_loader(self.observed),
+            max_batches=experiment.max_batches,
+            epochs=experiment.epochs,
+            loader_s=LOADER_S,
+            max_s=self.observed.plan.max_s,
+        )
+        return plan.plus(self.cure).plus(experiment.base)
+
+    def _before(self, finding: Finding, experiment: Experiment, plan: Plan) -> Trial | None:
+        """A trial that was run already, if it shows the ill; else a new one."""
+        known = self.trials.like(plan)
+        if plan.drive == "script" and not experiment.base:
+            known = [*known, self.observed]
+        for trial in reversed(known):
+            if self._shows(finding, experiment, trial):
+                return trial
+        if any(_went_as_far(trial, plan) for trial in known) and experiment.measure == "gone":
+            return known[-1]  # it was asked, and does not show it: once more will not either
+        return self.trials.run(plan, f"without the change: {experiment.title}")
+
+    def _shows(self, finding: Finding, experiment: Experiment, trial: Trial) -> bool:
+        """Whether a trial shows what the experiment is to make go away."""
+        if experiment.measure == "same":
+            reference = self.references.get(finding.loader or "")
+            return (
+                reference is not None
+                and judge.wrong_samples(trial, reference, reference_key(finding)).wrong > 0
+            )
+        if experiment.measure == "smaller":
+            return True
+        return judge.ill(trial, finding.loader) is not None or self.fires(finding, trial)
+
+    def _judged(self, finding: Finding, experiment: Experiment, before: Trial, after: Trial) -> Proof:
+        title, key = experiment.title, finding.loader
+        if experiment.measure == "same":
+            proof = judge.same(
+                title, before, after, self.references[reference_key(finding)], reference_key(finding)
+            )
+        elif experiment.measure == "smaller":
+            proof = judge.smaller(experiment, before, after, key, finding.cause)
+        else:
+            proof = judge.gone(title, before, after, key, lambda trial: self.fires(finding, trial))
+        if proof.status == "verified":
+            self.cures.setdefault((finding.cause, finding.loader), (after, experiment))
+        return proof
+
+    def _faster(self, finding: Finding, experiment: Experiment) -> Proof:
+        """Compare speeds, A B A B."""
+        key = finding.loader or _only_loader(self.observed)
+        plan = self._timed(finding, experiment)
+        if key is None or not self.trials.has_time(plan, times=2 * judge.ROUNDS):
+            return Proof("not-tested", f"{experiment.title}: no time was left to compare")
+        rounds: list[tuple[Trial, Trial]] = []
+        for number in range(judge.ROUNDS):
+            before = self.trials.run(plan, f"timing, round {number + 1}: as it is")
+            after = self.trials.run(
+                plan.plus(experiment.change), f"timing, round {number + 1}: {experiment.title}"
+            )
+            if before is None or after is None:
+                break
+            rounds.append((before, after))
+            if _is_hopeless(rounds, experiment, key):
+                was, now = (judge.speed(trial, key) for trial in rounds[0])
+                return Proof(
+                    "refuted",
+                    f"{experiment.title}: no gain",
+                    {"samples_per_s": _rounded(was)},
+                    {"samples_per_s": _rounded(now)},
+                )
+        return judge.faster(experiment, rounds, key)
+
+    def _timed(self, finding: Finding, experiment: Experiment) -> Plan:
+        plan = self._driven(finding, experiment)
+        if experiment.drive == "script":
+            plan = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+        return dataclasses.replace(plan, loader_s=TIMED_S, digests=False)
+
+
+def reference_key(finding: Finding) -> str:
+    """The loader whose reference pass counts."""
+    return finding.loader or ""
+
+
+def _only_loader(trial: Trial) -> str | None:
+    return next((seen.loader for seen in trial.iterators), None) or next(
+        (each.key for each in trial.loaders), None
+    )
+
+
+def _says_more(proof: Proof, best: Proof) -> bool:
+    order = {"verified": 2, "refuted": 1, "not-tested": 0}
+    return order[proof.status] > order[best.status] or (not best.experiment and bool(proof.experiment))
+
+
+def _is_same(one: Experiment, other: Experiment) -> bool:
+    return one.change == other.change and one.base == other.base and one.measure == other.measure
+
+
+def _unsaid(experiment: Experiment, proof: Proof) -> Proof:
+    if proof.experiment:
+        return proof
+    return Proof("not-tested", f"{experiment.title}: could not be tried")
+
+
+def _went_as_far(trial: Trial, plan: Plan) -> bool:
+    return trial.plan.epochs >= plan.epochs and (
+        plan.max_batches is None or trial.plan.max_batches == plan.max_batches
+    )
+
+
+def _is_hopeless(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key: str) -> bool:
+    was, now = (judge.speed(trial, key) for trial in rounds[0])
+    return bool(was and now and now / was < experiment.ratio * HOPELESS)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

@@ -1,0 +1,365 @@
+"""From a target to a report: the order in which an exam goes.
+
+    source ─┐
+    observed run ──▶ ladder ──▶ rules ──▶ experiments ──▶ peel ──▶ our loader ──▶ Report
+                       ▲                       │            │
+                       └── one budget of time ─┴────────────┘
+
+1. The program runs as it is, watched. A program that comes to no loader ends here: could-not-run.
+2. Each loader that it used climbs those rungs of the ladder that can tell something.
+3. Rules read the facts; one that raises is noted and cannot stop the exam.
+4. Each finding is tested by its experiments, the most important first, while there is time.
+5. When a cure of what stopped the program is verified, the program runs again with it in place: what the
+   first illness hid comes to light, up to three layers deep.
+6. Each sick loader is tried once with our own in its place.
+
+Everything of the patient happens in other processes (`_lab`); here is only the order of things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._clinic import experiment as judge
+from penstock._clinic import ignore, ladder, reasons, summary
+from penstock._clinic.conduct import LOADER_S, TIMED_S, Bench
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Finding
+from penstock._clinic.merge import merge, rests_on_source
+from penstock._clinic.order import order
+from penstock._clinic.report import Reason, Report
+from penstock._clinic.rule import Rule
+from penstock._clinic.settings import Options
+from penstock._clinic.settle import is_about_speed, settle
+from penstock._clinic.slowness import Slow, slow_loaders
+from penstock._clinic.source import Source
+from penstock._clinic.trials import ABREAST, Run, Say, Trials
+from penstock._lab.plan import Change, Plan
+from penstock._lab.record import HostSeen, LoaderSeen, Trial
+
+# The observed run: of the whole budget, and seconds of batches in it.
+OBSERVED_SHARE = 0.45
+OBSERVED_LOADER_S = 15.0
+# How many illnesses may hide one behind another.
+LAYERS = 3
+# The ladder may take this much of the budget; the rest is for experiments.
+LADDER_SHARE = 0.6
+# A program that waits less than this for a loader has no use for a comparison of speeds.
+WAITS_SHARE, WAITS_S = 0.2, 0.5
+# Where less than this is free, two trials at a time would be each other's illness.
+ROOMY_SHM, ROOMY_MEMORY = 1 << 30, 2 << 30
+
+
+def _silent(sentence: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Practice:
+    """What an exam works with; tests put their own in place."""
+
+    run: Run
+    rules: Sequence[Rule]
+    read: Callable[[Any], Source]
+
+
+def examine(target: Any, *, options: Options, practice: Practice, say: Say = _silent) -> Report:
+    """Examine a resolved target, and report."""
+    return Exam(target, options, practice, say).report()
+
+
+@dataclass(slots=True)
+class Exam:
+    """One exam, while it goes on."""
+
+    target: Any
+    options: Options
+    practice: Practice
+    say: Say
+    trials: Trials = field(init=False)
+    notes: list[str] = field(default_factory=list)
+    source: Source | None = None
+    rungs: list[Trial] = field(default_factory=list)
+    refuted: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.trials = Trials(self.practice.run, self.target, self.options.timeout, self.say)
+
+    def report(self) -> Report:
+        """Go through the whole exam."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            self.source = self.practice.read(self.target)
+        observed = self._observe()
+        if observed is None:
+            return self._could_not(reasons.not_run("; ".join(self.trials.notes) or "no trial could be run"))
+        reason = reasons.could_not_run(observed)
+        if reason is not None:
+            return self._could_not(reason, observed)
+        self.trials.learn(observed)
+        self._climb(observed)
+        layers = self._layers(observed)
+        return self._concluded(observed, layers)
+
+    # The observed run and the ladder.
+
+    def _observe(self) -> Trial | None:
+        plan = Plan(
+            drive="script",
+            max_s=min(self.options.timeout * OBSERVED_SHARE, self.options.timeout - 1),
+            loader_s=min(OBSERVED_LOADER_S, self.options.timeout * OBSERVED_SHARE / 2),
+        )
+        return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
+
+    def _climb(self, observed: Trial) -> None:
+        """Every rung that is worth its time, of every loader that was used."""
+        facts = Facts(observed=observed)
+        slow = {each.loader.key for each in slow_loaders(facts) if _waits(each)}
+        questions = {loader.key: self._question(loader, observed, slow) for loader in summary.used(facts)}
+        self._references(questions, observed)
+        for key, question in questions.items():
+            self._climb_one(key, question, observed)
+        order = {key: place for place, key in enumerate(questions)}
+        self.rungs.sort(key=lambda trial: (order.get(trial.plan.loader or "", 0), summary.workers_of(trial)))
+
+    def _question(self, loader: LoaderSeen, observed: Trial, slow: set[str]) -> ladder.Question:
+        return ladder.Question(
+            own=summary.own_workers(loader),
+            is_sick=_is_sick(loader.key, observed),
+            is_slow=loader.key in slow,
+            cpus=max(1, int(observed.host.cpus)),
+            quick=self.options.quick,
+            most=self.options.workers,
+        )
+
+    def _references(self, questions: dict[str, ladder.Question], observed: Trial) -> None:
+        """The rungs at 0 of all loaders, two at a time where that disturbs nobody."""
+        asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in questions]
+        is_quiet = observed.outcome == "ok" and not any(question.is_slow for question in questions.values())
+        at_once = ABREAST if is_quiet and is_roomy(observed.host) else 1
+        self.rungs += [trial for trial in self.trials.abreast(asked, at_once=at_once) if trial is not None]
+
+    def _climb_one(self, key: str, question: ladder.Question, observed: Trial) -> None:
+        while True:
+            seen = {
+                summary.workers_of(trial): trial.outcome for trial in self.rungs if trial.plan.loader == key
+            }
+            workers = ladder.next_rung(question, seen)
+            if workers is None or workers in seen:
+                return
+            if workers != question.own and self.trials.seconds > self.options.timeout * LADDER_SHARE:
+                return
+            plan = _rung_plan(key, workers, observed, is_timed=question.is_slow)
+            trial = self.trials.run(plan, _sentence(key, workers))
+            if trial is None:
+                return
+            self.rungs.append(trial)
+
+    # Rules and experiments, layer by layer.
+
+    def _layers(self, observed: Trial) -> list[list[Finding]]:
+        bench = self._bench(observed, Change())
+        layers = [self._tested(bench, Facts(self.source, observed, tuple(self.rungs)))]
+        while self.options.experiments and len(layers) < LAYERS:
+            below = self._below(layers[-1], bench)
+            if below is None:
+                break
+            bench = below
+            known = [finding.cause for layer in layers for finding in layer]
+            layer = self._tested(bench, Facts(None, bench.observed, tuple(self.rungs)), known)
+            if not layer:
+                break
+            layers.append(layer)
+        self._try_ours(layers, observed)
+        return layers
+
+    def _tested(self, bench: Bench, facts: Facts, known: Iterable[str] | None = None) -> list[Finding]:
+        """The findings on these facts, each with what its experiments have shown.
+
+        `known` are the causes of the layers above: what is found under them must be news.
+        """
+        asked = [each for each in merge(self._ask(facts)) if known is None or _is_news(each, known)]
+        found = order([asked])
+        if self.options.experiments:
+            found = tuple(self._test(bench, finding) for finding in found)
+        stay, refuted = settle(found)
+        self.refuted += refuted
+        return stay
+
+    def _test(self, bench: Bench, finding: Finding) -> Finding:
+        # What the source alone suspects is tried only when something is wrong: else nothing could go away.
+        if rests_on_source(finding) and judge.ill(bench.observed, None) is None:
+            return finding
+        return bench.test(finding)
+
+    def _bench(self, observed: Trial, cure: Change) -> Bench:
+        references = {
+            trial.plan.loader: trial
+            for trial in self.rungs
+            if trial.plan.loader and summary.workers_of(trial) == 0 and trial.outcome == "ok"
+        }
+        return Bench(self.trials, observed, self._fires, references, cure)
+
+    def _ask(self, facts: Facts) -> list[Finding]:
+        found: list[Finding] = []
+        for rule in self.practice.rules:
+            if not rule.needs <= facts.at_hand or not self._is_chosen(rule.code, rule.cause):
+                continue
+            try:
+                found += rule.check(facts)
+            except Exception as error:  # noqa: BLE001 - a rule cannot stop the exam
+                self._note(f"the rule {rule.code} failed: {type(error).__name__}: {error}")
+        return [finding for finding in found if self._is_shown(finding)]
+
+    def _fires(self, finding: Finding, trial: Trial) -> bool:
+        """Whether a finding would be made on another trial."""
+        facts = Facts(None, trial, tuple(rung for rung in self.rungs if summary.workers_of(rung) == 0))
+        for rule in self.practice.rules:
+            if rule.code != finding.code or not rule.needs <= facts.at_hand:
+                continue
+            with contextlib.suppress(Exception):
+                if any(each.loader in {None, finding.loader} for each in rule.check(facts)):
+                    return True
+        return False
+
+    def _is_chosen(self, code: str, cause: str) -> bool:
+        return ignore.is_chosen(code, cause, select=self.options.select, ignore=self.options.ignore)
+
+    def _is_shown(self, finding: Finding) -> bool:
+        """Whether neither the file nor its line asks for silence."""
+        where = finding.where
+        if where is None:
+            return True
+        patterns = ignore.ignored_in(where.file, self.options.per_file_ignores)
+        for file in self.source.files if self.source else ():
+            if file.path == where.file:
+                patterns = (*patterns, *ignore.comments(file.text).get(where.line, ()))
+        return not any(ignore.matches(pattern, finding.code, finding.cause) for pattern in patterns)
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    # Peeling, and our own loader.
+
+    def _below(self, layer: Sequence[Finding], bench: Bench) -> Bench | None:
+        """The bench of the next layer: the program with what stopped it cured; None where there is none."""
+        cured = self._cured(layer, bench)
+        return None if cured is None else self._peel(cured, bench)
+
+    def _cured(self, layer: Sequence[Finding], bench: Bench) -> Finding | None:
+        """The first error that stopped the program and whose cure was verified."""
+        for finding in order([layer]):
+            if finding.severity != "error":
+                continue
+            if finding.proof.status == "verified" and _identity(finding) in bench.cures:
+                return finding if judge.ill(bench.observed, None) is not None else None
+        return None
+
+    def _peel(self, finding: Finding, bench: Bench) -> Bench | None:
+        """The program again, with this illness cured."""
+        after, experiment = bench.cures[_identity(finding)]
+        plan = dataclasses.replace(bench.observed.plan, loader=finding.loader).plus(experiment.base)
+        plan = plan.plus(experiment.change)
+        if after.plan.drive == "script":
+            again: Trial | None = after
+        else:
+            again = self.trials.run(plan, f"again, with that cured: {experiment.title}")
+        if again is None:
+            return None
+        return self._bench(again, plan.change)
+
+    def _try_ours(self, layers: list[list[Finding]], observed: Trial) -> None:
+        """Our loader in torch's place, once for each sick loader."""
+        if not self.options.experiments or self.options.quick:
+            return
+        tried: dict[str | None, Trial | None] = {}
+        for finding in order(layers):
+            if finding.severity == "info" or finding.loader in tried:
+                continue
+            plan = dataclasses.replace(observed.plan, loader=finding.loader).plus(Change(use_penstock=True))
+            tried[finding.loader] = self.trials.run(plan, "the program with penstock's loader in place")
+        for layer in layers:
+            layer[:] = [self._with_ours(finding, tried.get(finding.loader), observed) for finding in layer]
+
+    def _with_ours(self, finding: Finding, ours: Trial | None, observed: Trial) -> Finding:
+        if ours is None or finding.severity == "info":
+            return finding
+        return dataclasses.replace(finding, cured_by_penstock=self._is_cured(finding, ours, observed))
+
+    def _is_cured(self, finding: Finding, ours: Trial, observed: Trial) -> bool | None:
+        if judge.ill(ours, finding.loader) is not None or not judge.progress(ours, finding.loader):
+            return False
+        if is_about_speed(finding):
+            was, now = (judge.speed(trial, finding.loader or "") for trial in (observed, ours))
+            return None if not was or not now else now / was >= 1.0 and not self._fires(finding, ours)
+        if judge.ill(observed, finding.loader) is not None:
+            return True
+        return not self._fires(finding, ours)
+
+    # The report.
+
+    def _could_not(self, reason: Reason, observed: Trial | None = None) -> Report:
+        return summary.could_not_run(
+            summary.name(self.target),
+            self.trials.seconds,
+            reason,
+            observed=observed,
+            notes=(*self.notes, *self.trials.notes),
+        )
+
+    def _concluded(self, observed: Trial, layers: list[list[Finding]]) -> Report:
+        return summary.concluded(
+            summary.name(self.target),
+            self.trials.seconds,
+            Facts(self.source, observed, tuple(self.rungs)),
+            (order(layers), tuple(self.refuted)),
+            (*self.notes, *self.trials.notes),
+        )
+
+
+def _waits(slow: Slow) -> bool:
+    return slow.pace.wait_share >= WAITS_SHARE and slow.pace.epoch_wait_s >= WAITS_S
+
+
+def _is_sick(key: str, observed: Trial) -> bool:
+    """Whether the observed run went wrong in this loader."""
+    if any(failure.loader == key for failure in observed.failures):
+        return True
+    if observed.outcome == "ok":
+        return False
+    last = max(observed.iterators, key=lambda seen: seen.began_s, default=None)
+    return any(death.loader == key for death in observed.deaths) or (last is not None and last.loader == key)
+
+
+def is_roomy(host: HostSeen) -> bool:
+    """Whether two trials at a time cannot be each other's illness."""
+    has_shm = not host.shm_size or host.shm_free >= ROOMY_SHM
+    return has_shm and host.cpus >= ABREAST and (not host.memory_limit or host.memory_limit >= ROOMY_MEMORY)
+
+
+def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Plan:
+    return Plan(
+        drive="loader",
+        loader=key,
+        change=Change(settings={"num_workers": workers}),
+        epochs=2,
+        loader_s=TIMED_S if is_timed else LOADER_S,
+        max_s=observed.plan.max_s,
+    )
+
+
+def _sentence(key: str, workers: int) -> str:
+    return f"ladder: {key.partition('#')[0]} with num_workers={workers}"
+
+
+def _is_news(finding: Finding, known: Iterable[str]) -> bool:
+    """Whether a finding of a deeper layer tells of another illness, and not of the cure's own price."""
+    return finding.cause not in known and finding.severity != "info" and not is_about_speed(finding)
+
+
+def _identity(finding: Finding) -> tuple[str, str | None]:
+    return finding.cause, finding.loader

@@ -1,0 +1,62 @@
+"""What a finding is worth after its experiments: severity, confidence, and what is dropped. Pure.
+
+* Slowness is a warning when the remedy was measured to gain at least 1.5 times, an info below that.
+* A suspicion that stopped nothing and that no trial has verified is an info at most; tried and refuted, it is
+  told apart. A finding that rests on the source alone is such a suspicion.
+* An observation that was refuted stays, with less confidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from penstock._clinic.finding import Finding
+from penstock._clinic.merge import rests_on_source
+
+WORTH = 1.5
+
+# Causes of slowness besides the PS4xx: see `causes`.
+_SLOW = frozenset({"slow-worker-start", "slow-shutdown"})
+
+
+def is_about_speed(finding: Finding) -> bool:
+    """Whether the finding speaks of time lost and not of anything that goes wrong."""
+    return finding.code.startswith("PS4") or finding.cause in _SLOW
+
+
+def settle(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Those that stay, each with its severity and confidence; and those that were refuted."""
+    stay: list[Finding] = []
+    refuted: list[Finding] = []
+    for finding in findings:
+        settled = _settled(finding)
+        was_dropped = finding.proof.status == "refuted" and _is_suspicion(finding)
+        (refuted if was_dropped else stay).append(settled)
+    return stay, refuted
+
+
+def _is_suspicion(finding: Finding) -> bool:
+    is_guess = finding.confidence == "suspected" or rests_on_source(finding)
+    return is_guess and finding.stopped_at_s is None
+
+
+def _settled(finding: Finding) -> Finding:
+    status = finding.proof.status
+    if is_about_speed(finding):
+        return dataclasses.replace(finding, severity="warning" if _gains(finding) else "info")
+    if status == "verified":
+        return dataclasses.replace(finding, confidence="proved")
+    if _is_suspicion(finding):
+        return dataclasses.replace(finding, severity="info", confidence="suspected")
+    if status == "refuted":
+        return dataclasses.replace(finding, confidence="suspected")
+    return finding
+
+
+def _gains(finding: Finding) -> bool:
+    """Whether a trial has shown a gain that is worth an alarm."""
+    if finding.severity == "info" or finding.proof.status != "verified":
+        return False
+    gain = finding.proof.after.get("gain")
+    return gain is None or gain >= WORTH
