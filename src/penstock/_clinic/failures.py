@@ -329,3 +329,88 @@ def worker_deaths(trial: Trial) -> tuple[Death, ...]:
     return tuple(
         sorted((each for each in trial.deaths if each.worker is not None), key=lambda each: each.at_s)
     )
+
+
+# How pickle refuses, in the words of CPython 3.10 to 3.14 and of libraries that refuse by themselves.
+_REFUSALS = re.compile(
+    r"can(?:'|no)t pickle|cannot be pickled|can't be pickled|Can't get local (?:object|attribute)|"
+    r"not (?:picklable|pickleable)|PicklingError|attribute lookup .* failed",
+    re.IGNORECASE,
+)
+_UNKNOWN_CLASS = re.compile(r"Can't get attribute '(?P<name>[\w.]+)' on <module '(?P<module>[\w.]+)'")
+_NO_LOOKUP = re.compile(
+    r"Can't pickle <class '[^']*'>: .*(?:attribute lookup|not the same object|import of module)"
+)
+_SHIPPING = (
+    "popen_spawn",
+    "popen_forkserver",
+    "multiprocessing/spawn.py",
+    "multiprocessing/forkserver.py",
+    "reduction.py",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartTrouble:
+    """Why workers that are not forked could not begin: one of four causes, in the words of who said it."""
+
+    cause: str
+    text: str
+    type: str = ""
+    name: str = ""  # of the class that was not found
+    site: Site | None = None  # where the program started the workers, where the text tells
+
+
+def start_trouble(trial: Trial) -> StartTrouble | None:
+    """What kept spawned workers from starting; None where they started, or were forked.
+
+    The parent's own words come first where it could not ship; a worker that could not begin prints its
+    traceback to stderr, and the parent only hears that it is gone.
+    """
+    fatal = _fatal(trial)
+    raised = [*([_as_raised(fatal)] if fatal else []), *printed(trial.stderr)]
+    raised += [_as_raised(each) for each in trial.failures if each.phase in {"start", "pickle"}]
+    for each in raised:
+        trouble = _trouble(each)
+        if trouble is not None:
+            return trouble
+    if (
+        says(trial.stderr) == "missing-main-guard"
+    ):  # its text has many lines, the end may be all that was kept
+        return StartTrouble("missing-main-guard", "the child has not finished its bootstrapping phase")
+    return None
+
+
+def _as_raised(failure: Failure) -> Raised:
+    inner = printed(failure.traceback)
+    frames = inner[-1].frames if inner else ()
+    if failure.phase in {"start", "pickle"}:
+        frames = (*frames, Frame("dump", "multiprocessing/reduction.py", 0))
+    return Raised(failure.type, failure.text, frames)
+
+
+def _trouble(raised: Raised) -> StartTrouble | None:
+    whole = f"{raised.type}: {raised.text}"
+    own = says(whole)
+    if own in {"missing-main-guard", "tensor-freed-while-pickling"}:
+        return StartTrouble(own, raised.text, raised.type, site=raised.site)
+    is_shipping = any(part in frame.file for frame in raised.frames for part in _SHIPPING)
+    if not is_shipping or raised.passes("_feed"):  # a feeder ships batches, not workers
+        return None
+    return _not_found(raised, whole) or _refused(raised, whole)
+
+
+def _not_found(raised: Raised, whole: str) -> StartTrouble | None:
+    match = _UNKNOWN_CLASS.search(whole)
+    is_child = any(frame.function in {"_main", "spawn_main", "prepare"} for frame in raised.frames)
+    is_lost = is_child and raised.type in {"ModuleNotFoundError", "FileNotFoundError"}
+    if match or is_lost or _NO_LOOKUP.search(whole):
+        name = match["name"] if match else ""
+        return StartTrouble("class-not-importable", raised.text, raised.type, name, raised.site)
+    return None
+
+
+def _refused(raised: Raised, whole: str) -> StartTrouble | None:
+    if _REFUSALS.search(whole):
+        return StartTrouble("unpicklable-dataset", raised.text, raised.type, site=raised.site)
+    return None

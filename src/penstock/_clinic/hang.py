@@ -24,7 +24,7 @@ from typing import Any, Literal
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import innermost, is_users, workers_of
 from penstock._clinic.source import Source
-from penstock._lab.record import Frame, IteratorSeen, ProcessLook, Site, ThreadLook, Trial
+from penstock._lab.record import Frame, IteratorSeen, LoaderSeen, ProcessLook, Site, ThreadLook, Trial
 
 Signature = Literal["lost-batch", "lock", "read", "slow", "other-rank", "elsewhere"]
 Wait = Literal["futex", "socket", "pipe", "file-lock", "child", "poll", "sleep", "file", "running", "unknown"]
@@ -191,6 +191,11 @@ class Hang:
         """The process that tells most."""
         return self.stuck[0] if self.stuck else None
 
+    def loader_in(self, facts: Facts) -> LoaderSeen | None:
+        """The loader that hangs, with its settings."""
+        key = self.loader or ""
+        return self.trial.loader(key) or (facts.observed.loader(key) if facts.observed else None)
+
     @property
     def since_s(self) -> float:
         """When it stopped."""
@@ -342,6 +347,18 @@ def _is_housekeeping(thread: ThreadLook) -> bool:
         frame.function.rpartition(".")[2] in _HOUSEKEEPING or "/penstock/_lab/" in frame.file
         for frame in thread.frames
     )
+
+
+def program_threads(hang: Hang) -> tuple[str, ...]:
+    """Python threads that the program had beside its main one when it forked the workers, ours apart."""
+    seen = hang.iterator
+    if seen is not None and seen.threads:
+        return seen.threads
+    looks = [look for look in hang.trial.looks if look.role in {"main", "rank"}]
+    threads = [
+        thread for look in looks for thread in look.threads if thread is not look.main and thread.frames
+    ]
+    return tuple(thread.name or str(thread.tid) for thread in threads if not _is_housekeeping(thread))
 
 
 Dead = Literal["lock", "pool", "client", "thread"]

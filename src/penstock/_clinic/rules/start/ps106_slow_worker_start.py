@@ -1,0 +1,128 @@
+"""PS106 slow-worker-start
+
+## What it finds
+Workers that take long to start, because each is a fresh interpreter (spawn, forkserver) that imports torch
+and unpickles a dataset of its own: again in every epoch, or with a dataset so large that its copy takes long.
+
+## Why it matters
+The accelerator idles from `iter(loader)` to the first batch. With short epochs that is most of the time.
+
+## How we know
+The time from `iter()` to the first batch of each pass, beside the whole pass; the size of the pickled
+dataset. The proof is the same loader with workers that are kept, or forked.
+
+## What to do
+`persistent_workers=True` starts them once. With a large dataset: fork, or keep the data in a file that
+workers map. With forkserver `multiprocessing.set_forkserver_preload(["torch"])` imports torch once.
+
+## When we stay silent
+Under fork; when the start is a small part of a pass; and when it happens once with a small dataset: that is
+what spawn costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.amounts import size
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import loader_named, option
+from penstock._clinic.trying import under
+from penstock._lab.plan import Change
+from penstock._lab.record import IteratorSeen, LoaderSeen
+
+# Under this nobody complains, and importing torch alone may take as long on a busy machine.
+NOTICEABLE_S = 2.0
+# Of a pass: from here on starting is what the pass does.
+MOST_OF_A_PASS = 0.5
+# A pickle of this size takes longer to ship and load than torch to import, on any disk.
+LARGE_PICKLE = 64 << 20
+
+
+class SlowWorkerStart:
+    """Fresh interpreters, again and again, or with large baggage."""
+
+    code: ClassVar[str] = "PS106"
+    cause: ClassVar[str] = "slow-worker-start"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader that spends its passes starting."""
+        for loader in facts.loaders:
+            passes = [each for each in facts.passes(loader.key) if each.first_s is not None and each.workers]
+            slow = [each for each in passes if _start(each) >= NOTICEABLE_S]
+            if loader.start_method == "fork" or not slow:
+                continue
+            is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE
+            if is_large or (len(slow) > 1 and _share(passes) >= MOST_OF_A_PASS):
+                yield self._finding(loader, slow, _share(passes), is_large=is_large)
+
+    def _finding(
+        self, loader: LoaderSeen, slow: list[IteratorSeen], share: float, *, is_large: bool
+    ) -> Finding:
+        worst = max(_start(each) for each in slow)
+        nbytes = loader.dataset.nbytes or 0
+        baggage = f" and unpickles {size(nbytes)}" if is_large else ""
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            message=(
+                f"{loader_named(loader)} waits {worst:.1f} s for its workers in {_epochs(slow)}: each is started"
+                f" by {loader.start_method}, imports torch{baggage}"
+            ),
+            prescription=_prescription(loader, is_large=is_large and len(slow) == 1),
+            evidence=(
+                Evidence("from iter() to the first batch", f"{worst:.1f} s", "observed run"),
+                Evidence("share of the passes spent starting", f"{share:.0%}", "observed run"),
+                Evidence("start method", loader.start_method, "settings"),
+                Evidence("pickled dataset", size(nbytes) if nbytes else "not measured", "observed run"),
+            ),
+            where=loader.site,
+            loader=loader.key,
+            experiments=_experiments(is_large=is_large, passes=len(slow)),
+        )
+
+
+def _start(seen: IteratorSeen) -> float:
+    """From iter() to the first batch, less what a batch usually takes."""
+    later = sorted(seen.waits[1:])
+    return max(seen.start_s, (seen.first_s or 0.0)) - (later[len(later) // 2] if later else 0.0)
+
+
+def _share(passes: list[IteratorSeen]) -> float:
+    ended = [each for each in passes if each.ended_s is not None]
+    whole = sum((each.ended_s or 0.0) - each.began_s for each in ended)
+    return sum(_start(each) for each in ended) / whole if whole else 0.0
+
+
+def _epochs(slow: list[IteratorSeen]) -> str:
+    return f"each of {len(slow)} epochs" if len(slow) > 1 else "its epoch"
+
+
+def _prescription(loader: LoaderSeen, *, is_large: bool) -> Prescription:
+    if is_large:
+        return Prescription(
+            'multiprocessing_context="fork", or a dataset that maps its data from a file',
+            "workers start in a fraction of a second",
+            fix=Fix("set-option", loader.site, {"multiprocessing_context": "fork"}),
+        )
+    return Prescription(
+        option(loader, "persistent_workers", value=True),
+        "workers start once, not in every epoch",
+        fix=Fix("set-option", loader.site, {"persistent_workers": True}),
+    )
+
+
+def _experiments(*, is_large: bool, passes: int) -> tuple[Experiment, ...]:
+    kept = Experiment(
+        "the same loader with workers that are kept",
+        Change(settings={"persistent_workers": True}),
+        measure="faster",
+        epochs=3,
+    )
+    forked = under("fork")
+    faster = Experiment(forked.title, forked.change, measure="faster", epochs=min(passes, 2))
+    return (faster,) if is_large and passes == 1 else (kept, faster)
