@@ -26,6 +26,7 @@ WIDEST = 100  # columns; longer lines are hard to read
 NARROWEST = 40  # columns; below that lines break where they must
 LABEL = 14  # columns before the text of a labelled line
 LONGEST_DETAIL = 120  # characters of what a rung of the ladder says
+LEAST_DETAIL = 20  # columns beside a rung for that; with less, it goes below
 BAR = 20  # columns of the longest bar of the ladder
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -276,9 +277,14 @@ def _rung(rung: Rung, fastest: float, page: Page) -> Iterator[Text]:
     rate = "–" if rung.samples_per_s is None else words.number(rung.samples_per_s)
     row = Text(f"{rung.num_workers:>9}  {words.plain(rung.start_method)[:10]:<10} ")
     row.append(f"{words.plain(rung.outcome)[:7]:<7} ", OUTCOMES.get(rung.outcome, "")).append(f"{rate:>9}  ")
+    room = page.width - row.cell_len
     if rung.detail and rung.outcome != "ok":
-        detail = words.plain(rung.detail, limit=LONGEST_DETAIL)
-        yield from page.hang(row, Text(detail, "dim"), indent=row.cell_len)
+        detail = Text(words.plain(rung.detail, limit=LONGEST_DETAIL), "dim")
+        if room >= LEAST_DETAIL:
+            yield from page.hang(row, detail, indent=row.cell_len)
+            return
+        yield row
+        yield from page.hang(Text(), detail, indent=11)
         return
     share = (rung.samples_per_s or 0) / fastest if fastest else 0
-    yield row.append("█" * round(share * min(BAR, page.width - row.cell_len)), "green")
+    yield row.append("█" * round(share * max(0, min(BAR, room))), "green")

@@ -30,7 +30,7 @@ PATCH = """\
 --- train.py
 +++ train.py
 @@ -3,5 +3,8 @@
- 
+{blank}
 +def scaled(image):
 +    return image / 255
 +
@@ -39,7 +39,7 @@ PATCH = """\
 -        self.transform = lambda image: image / 255
 +        self.transform = scaled
      def __getitem__(self, index):
-"""
+""".replace("{blank}", " ")
 
 
 def read(file: str) -> list[str]:
@@ -136,7 +136,7 @@ HANG = Report(
             code="PS111",
             cause="lock-held-at-fork",
             severity="error",
-            message="both workers wait for ever for a lock that thread 'refresher' held when they were forked",
+            message="both workers wait for ever for a lock that thread 'refresher' held at the fork",
             where=Site("train.py", 8, "Images.__getitem__"),
             evidence=(
                 Evidence("workers", "2 of 2 in train.py:8, futex_do_wait, no CPU time for 10 s", "stacks"),
@@ -248,8 +248,8 @@ COULD_NOT_RUN = Report(
     reason=Reason(
         "PS902",
         "the script ended before it made a DataLoader",
-        "it exited with status 2 after 3.1 s; its last line was: train.py: error: the following arguments are "
-        "required: --data",
+        "it exited with status 2 after 3.1 s; its last line was: train.py: error: the following arguments "
+        "are required: --data",
         "pass its arguments after two dashes: penstock doctor train.py -- --data DIR",
     ),
 )
@@ -303,7 +303,10 @@ SLOW = Report(
     ),
 )
 
-EVIL = "\x1b[31mred\x1b[0m [bold]markup[/bold] <script>alert(1)</script> \u202egnp\u2069 \x07\r\n\ud800 {{ 7*7 }}"
+EVIL = (
+    "\x1b[31mred\x1b[0m [bold]markup[/bold] <script>alert(1)</script> "
+    "\u202egnp\u2069 \x07\r\n\ud800 {{ 7*7 }}"
+)
 
 HOSTILE = Report(
     target="tr\x1b]0;title\x07ain.py",
