@@ -94,8 +94,8 @@ class UnevenRanks:
                 sign,
             ),
             prescription=Prescription(
-                change="give every rank equally many batches: DistributedSampler(..., drop_last=True), or wrap "
-                "the loop in torch.distributed.algorithms.Join",
+                change="give every rank equally many batches: DistributedSampler(..., drop_last=True), "
+                "or wrap the loop in torch.distributed.algorithms.Join",
                 expect=f"every rank ends after {fewest} batches",
                 fix=Fix(
                     "drop-last", loader.site if loader else None, {"loader": loader.name if loader else ""}
