@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock._clinic.finding import Finding
+from penstock._lab.record import Site
 
 SCHEMA = "penstock.report/1"
 
@@ -95,6 +96,11 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
+def _where(where: Site) -> dict[str, Any]:
+    column = {"column": where.column} if where.column else {}
+    return {"file": where.file, "line": where.line, "symbol": where.symbol, **column}
+
+
 def _finding(finding: Finding) -> dict[str, Any]:
     where, prescription, proof = finding.where, finding.prescription, finding.proof
     return {
@@ -103,7 +109,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity,
         "confidence": finding.confidence,
         "message": finding.message,
-        "where": None if where is None else {"file": where.file, "line": where.line, "symbol": where.symbol},
+        "where": None if where is None else _where(where),
         "loader": finding.loader,
         "evidence": [dataclasses.asdict(each) for each in finding.evidence],
         "prescription": {

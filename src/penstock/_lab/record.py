@@ -30,7 +30,7 @@ class Site:
     file: str
     line: int
     symbol: str = ""
-    column: int = 0  # from 1; 0 where it is not known
+    column: int = field(default=0, compare=False)  # from 1; 0 where it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,7 @@ class SampleSeen:
     objects: int = 0  # Python objects other than tensors and arrays
     is_none: bool = False
     shape: str = ""  # "f32[3,224,224]", "dict(a=i64[7])": its form, for comparison
+    parts: tuple[str, ...] = ()  # digests of its first fields, where it has several
 
 
 @dataclass(frozen=True, slots=True)
