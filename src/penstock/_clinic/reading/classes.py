@@ -1,0 +1,133 @@
+"""One class of the program: what it inherits, what it keeps, what its methods reach. Pure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeGuard
+
+from penstock._clinic.reading.module import FUNCTIONS, Function, Module
+from penstock._clinic.reading.values import inside
+
+# What runs before there are workers.
+MAKING = ("__init__", "__post_init__", "setup", "prepare", "__new__")
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """`self.<attribute> = value`, and where."""
+
+    attribute: str
+    value: ast.expr
+    node: ast.stmt
+    method: Function
+    module: Module
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A function, and the file in which it stands."""
+
+    function: Function
+    module: Module
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """Everything in its body, without what is defined inside it."""
+        yield from inside(self.function)
+
+
+class ClassRead:
+    """A class, with those classes of the program that it inherits from."""
+
+    def __init__(self, node: ast.ClassDef, module: Module, parents: tuple[ClassRead, ...]) -> None:
+        self.node = node
+        self.module = module
+        self.name = node.name
+        self.lineage: tuple[ClassRead, ...] = (self, *(each for one in parents for each in one.lineage))
+        self.bases = tuple(
+            each.module.dotted(base) for each in self.lineage for base in each.node.bases if base is not None
+        )
+
+    @cached_property
+    def methods(self) -> dict[str, Place]:
+        """By name, its own and inherited ones."""
+        found: dict[str, Place] = {}
+        for each in self.lineage:
+            for node in each.node.body:
+                if isinstance(node, FUNCTIONS):
+                    found.setdefault(node.name, Place(node, each.module))
+        return found
+
+    @cached_property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """Every `self.x = value`, in all methods."""
+        return tuple(
+            Assignment(target.attr, node.value, node, place.function, place.module)
+            for place in self.methods.values()
+            for node in place.nodes()
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Attribute) and is_self(target.value)
+        )
+
+    def made(self) -> Iterator[Assignment]:
+        """What it keeps from its making: assignments in `__init__` and in what that calls."""
+        making = {place.function for place in self.reach(*MAKING)}
+        yield from (each for each in self.assignments if each.method in making)
+
+    def assigned(self, attribute: str) -> Iterator[Assignment]:
+        """Every assignment to one attribute."""
+        yield from (each for each in self.assignments if each.attribute == attribute)
+
+    def reach(self, *roots: str) -> list[Place]:
+        """Those methods, and the methods and functions of the same file that they call or touch."""
+        waiting = [self.methods[name] for name in roots if name in self.methods]
+        found: dict[Function, Place] = {}
+        while waiting:
+            place = waiting.pop(0)
+            if place.function not in found:
+                found[place.function] = place
+                waiting += self._next(place)
+        return list(found.values())
+
+    def _next(self, place: Place) -> Iterator[Place]:
+        for node in place.nodes():
+            if isinstance(node, ast.Attribute) and is_self(node.value) and node.attr in self.methods:
+                yield self.methods[node.attr]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                for bound in place.module.bound(node.func.id, node):
+                    if isinstance(bound, FUNCTIONS):
+                        yield Place(bound, place.module)
+
+    def uses(self, attribute: str, places: list[Place]) -> Iterator[tuple[ast.Attribute, Place]]:
+        """Where some functions read `self.<attribute>`."""
+        for place in places:
+            for node in place.nodes():
+                if is_own(node, attribute) and isinstance(node.ctx, ast.Load):
+                    yield node, place
+
+    def mentions(self, *words: str) -> bool:
+        """Whether one of these words is part of any name in the class."""
+        return any(word in name for each in self.lineage for name in _names(each.node) for word in words)
+
+
+def is_self(node: ast.AST) -> bool:
+    """Whether it is the name `self`."""
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def is_own(node: ast.AST, attribute: str) -> TypeGuard[ast.Attribute]:
+    """Whether it is `self.<attribute>`."""
+    return isinstance(node, ast.Attribute) and node.attr == attribute and is_self(node.value)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Attribute):
+            yield each.attr
+        elif isinstance(each, (ast.arg, ast.keyword)):
+            yield each.arg or ""

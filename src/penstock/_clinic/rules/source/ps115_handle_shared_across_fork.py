@@ -1,0 +1,145 @@
+"""PS115 handle-shared-across-fork
+
+## What it finds
+A file, archive or database that a dataset opens in `__init__` and reads in `__getitem__`.
+
+## Why it matters
+Forked workers inherit one open file between them, with one position. When two workers seek and read at the
+same time, each may get the bytes of the other: wrong samples without any error, a bad checksum from a zip
+archive, a crash in LMDB or HDF5.
+
+## How we know
+The source opens it before there are workers, keeps it in an attribute and reads that in `__getitem__`;
+nothing opens it again in the worker.
+
+## What to do
+Keep the path, and open on first use in the process that reads:
+
+    def __getitem__(self, index):
+        if self._file is None or self._pid != os.getpid():
+            self._file, self._pid = open(self._path, "rb"), os.getpid()
+
+For plain files `os.pread(fd, size, offset)` needs no position, and may share.
+
+## When we stay silent
+When every loader of the dataset has `num_workers=0` or sends it to fresh processes (PS101 then), when the
+handle is closed or set to None in `__init__`, opened again in `__getitem__` or in `worker_init_fn`, and when
+it is read by `os.pread` alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
+from penstock._clinic.reading.classes import Assignment, ClassRead, Place
+from penstock._clinic.reading.patterns import FETCHING, FILES, calls, is_none, is_own_call, made_by, quoted
+from penstock._clinic.reading.program import LoaderMade, Program, program, site
+
+# Reading that needs no common position: os.pread, mmap. A name or a number tells nothing of the position.
+POSITIONLESS = frozenset({"os.pread", "os.preadv", "os.fstat", "mmap.mmap", "os.stat"})
+HARMLESS = frozenset({"name", "closed", "mode", "filename", "close", "path"})
+
+
+class HandleSharedAcrossFork:
+    """Workers share a handle that was opened before them."""
+
+    code: ClassVar[str] = "PS115"
+    cause: ClassVar[str] = "handle-shared-across-fork"
+    needs: ClassVar[frozenset[str]] = frozenset({"source"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each handle."""
+        if facts.source is None:
+            return
+        read = program(facts.source)
+        for dataset in read.datasets:
+            loaders = read.forks(dataset)
+            if loaders is None or _reopens(read, loaders):
+                continue
+            for each, kind in _opened(dataset):
+                use = _use(dataset, each.attribute)
+                if use is not None:
+                    yield self._finding(dataset, each, kind, use)
+
+    def _finding(
+        self, dataset: ClassRead, each: Assignment, kind: str, use: tuple[ast.AST, Place]
+    ) -> Finding:
+        name = f"{dataset.name}.{each.attribute}"
+        node, place = use
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="warning",
+            message=(
+                f"`{name}` is a {kind} opened in `{each.method.name}` and read in "
+                f"`{place.function.name}`: forked workers share its position and get each other's bytes"
+            ),
+            prescription=Prescription(
+                change=f"keep the path, and open `self.{each.attribute}` on first use in each process",
+                expect="every worker reads through a handle of its own",
+                fix=Fix("lazy-open", site(each.module, each.node), {"attribute": each.attribute}),
+            ),
+            evidence=(
+                Evidence("opened before workers start", quoted(each.module, each.node), "source"),
+                Evidence("read in the worker", quoted(place.module, node), "source"),
+            ),
+            where=site(each.module, each.node, f"{dataset.name}.{each.method.name}"),
+            confidence="suspected",
+        )
+
+
+def _opened(dataset: ClassRead) -> Iterator[tuple[Assignment, str]]:
+    """Handles that stay open after the making, and what they are."""
+    for each in dataset.made():
+        made = made_by(each.value, each.module)
+        kind = FILES.get(made[0]) if made else None
+        if kind is not None and not _is_dropped(dataset, each.attribute):
+            yield each, kind
+
+
+def _is_dropped(dataset: ClassRead, attribute: str) -> bool:
+    """Whether it is closed or replaced before there are workers, or opened again in them."""
+    making = {each.method for each in dataset.made()}
+    fetching = {place.function for place in dataset.reach(*FETCHING)}
+    for each in dataset.assigned(attribute):
+        if each.method in fetching or (
+            each.method in making and is_none(each.value) and _is_last(dataset, each)
+        ):
+            return True
+    makers = [place for place in dataset.methods.values() if place.function in making]
+    return any(is_own_call(call, "close") == attribute for place in makers for call in calls(place))
+
+
+def _is_last(dataset: ClassRead, each: Assignment) -> bool:
+    """Whether an assignment comes after all others to the same attribute in its method."""
+    same = [one for one in dataset.assigned(each.attribute) if one.method is each.method]
+    return all(one.node.lineno <= each.node.lineno for one in same)
+
+
+def _use(dataset: ClassRead, attribute: str) -> tuple[ast.AST, Place] | None:
+    """Where a worker reads through it."""
+    for node, place in dataset.uses(attribute, dataset.reach(*FETCHING)):
+        if not _is_positionless(node, place):
+            return node, place
+    return None
+
+
+def _is_positionless(node: ast.Attribute, place: Place) -> bool:
+    """Whether this use moves no position: inside os.pread(self.f.fileno(), …), or just a name."""
+    parent = place.module.parents.get(node)
+    if isinstance(parent, ast.Attribute) and parent.attr in HARMLESS:
+        return True
+    if isinstance(parent, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.If)):
+        return True
+    around = (each for each in place.module.above(node) if isinstance(each, ast.Call))
+    return any(place.module.dotted(call.func) in POSITIONLESS for call in around)
+
+
+def _reopens(read: Program, loaders: list[LoaderMade]) -> bool:
+    """Whether every loader has a worker_init_fn, which may open it anew."""
+    del read
+    return bool(loaders) and all("worker_init_fn" in each.options for each in loaders)
