@@ -10,7 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -33,24 +32,6 @@ MOST_FRAMES = 60
 
 _NS = 1e-9
 _IO = ("rchar", "wchar", "read_bytes", "write_bytes")
-
-# Those in which programs wait, by number.
-_CALLS = {
-    "x86_64": {
-        0: "read", 1: "write", 7: "poll", 17: "pread64", 19: "readv", 20: "writev", 23: "select",
-        35: "nanosleep", 42: "connect",
-        43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl",
-        73: "flock", 202: "futex", 219: "restart_syscall", 220: "semtimedop", 230: "clock_nanosleep",
-        232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-        288: "accept4", 441: "epoll_pwait2",
-    },
-    "aarch64": {
-        22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
-        66: "writev", 67: "pread64", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 101: "nanosleep",
-        115: "clock_nanosleep", 128: "restart_syscall", 192: "semtimedop", 202: "accept", 203: "connect",
-        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4",
-    },
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,20 +191,19 @@ def _sight(pid: int, tid: int) -> ThreadSight:
         name=lines.get("Name", ""),
         state=lines.get("State", "")[:1],
         wchan="" if wchan == "0" else wchan,
-        syscall=call_name(slurp(f"{folder}/syscall")),
+        syscall=_call(slurp(f"{folder}/syscall")),
         run_s=run_s,
         queued_s=queued_s,
         switches=int(lines.get("voluntary_ctxt_switches", "0")),
     )
 
 
-def call_name(text: str, machine: str = "") -> str:
-    """What /proc/PID/syscall says, with a name for the number: "futex 0x55d8 0x189 0x0 0x0"."""
+def _call(text: str) -> str:
+    """What /proc/PID/syscall says: number and arguments, without the two registers at the end."""
     words = text.split()
     if not words or not words[0].isdigit():
         return words[0] if words and words[0] == "running" else ""
-    names = _CALLS.get(machine or platform.machine(), {})
-    return " ".join([names.get(int(words[0]), words[0]), *words[1:7]])
+    return " ".join(words[:7])
 
 
 def beat(pid: int, *, only_main: bool) -> Beat:

@@ -20,6 +20,7 @@ Two questions, both pure:
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -50,6 +51,25 @@ _SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
 _LOCKS = ("futex",)
 _POLLS = ("poll_schedule_timeout", "do_poll", "do_select", "ep_poll", "do_sys_poll", "do_epoll_wait")
 _FUTEX_PRIVATE = 0x80
+
+
+# System calls in which programs wait, by number.
+_CALLS = {
+    "x86_64": {
+        0: "read", 1: "write", 7: "poll", 17: "pread64", 19: "readv", 20: "writev", 23: "select",
+        35: "nanosleep", 42: "connect",
+        43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl",
+        73: "flock", 202: "futex", 219: "restart_syscall", 220: "semtimedop", 230: "clock_nanosleep",
+        232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
+        288: "accept4", 441: "epoll_pwait2",
+    },
+    "aarch64": {
+        22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
+        66: "writev", 67: "pread64", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 101: "nanosleep",
+        115: "clock_nanosleep", 128: "restart_syscall", 192: "semtimedop", 202: "accept", 203: "connect",
+        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4",
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,23 +222,32 @@ def is_dead_lock(look: ProcessLook) -> bool:
 
 def is_private_futex(thread: ThreadLook) -> bool:
     """Whether a thread waits for a lock that other processes cannot release."""
-    words = thread.syscall.split()
-    return len(words) > 2 and words[0] == "futex" and bool(int(words[2], 0) & _FUTEX_PRIVATE)  # noqa: PLR2004
+    name, arguments = call_of(thread)
+    return name == "futex" and len(arguments) > 1 and bool(arguments[1] & _FUTEX_PRIVATE)
 
 
 def _has_deadline(thread: ThreadLook) -> bool:
-    words = thread.syscall.split()
-    return len(words) > 4 and int(words[4], 0) != 0  # noqa: PLR2004 - the fourth argument: a time limit
+    arguments = call_of(thread)[1]
+    return len(arguments) > 3 and arguments[3] != 0  # noqa: PLR2004 - a futex's fourth: its time limit
 
 
 def sleeps(thread: ThreadLook) -> bool:
     """Whether a thread sleeps because it wants to."""
-    words = thread.syscall.split()
-    if thread.wchan.startswith(_SLEEPS) or (words and words[0] in {"nanosleep", "clock_nanosleep"}):
+    name, arguments = call_of(thread)
+    if thread.wchan.startswith(_SLEEPS) or name in {"nanosleep", "clock_nanosleep"}:
         return True
     # select and poll that watch nothing are a sleep too
-    place = {"select": 1, "pselect6": 1, "poll": 2, "ppoll": 2}.get(words[0]) if words else None
-    return place is not None and len(words) > place and int(words[place], 0) == 0
+    place = {"select": 0, "pselect6": 0, "poll": 1, "ppoll": 1}.get(name)
+    return place is not None and len(arguments) > place and arguments[place] == 0
+
+
+def call_of(thread: ThreadLook, machine: str = "") -> tuple[str, tuple[int, ...]]:
+    """The system call in which a thread is, by name, and its arguments."""
+    words = thread.syscall.split()
+    if not words or not words[0].isdigit():
+        return "", ()
+    names = _CALLS.get(machine or platform.machine(), {})
+    return names.get(int(words[0]), words[0]), tuple(int(word, 0) for word in words[1:])
 
 
 def _is_housekeeping(file: str) -> bool:

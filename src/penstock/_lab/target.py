@@ -170,7 +170,7 @@ def _parse(path: Path, text: str) -> ast.Module:
     if path.suffix == ".ipynb":
         raise TargetError(
             "not-python", f"`{text}` is a notebook",
-            fix="call `penstock.diagnose(loader)` in a cell, or make a script of it: `jupyter nbconvert --to script`",
+            fix="call `penstock.diagnose(loader)` in a cell, or `jupyter nbconvert --to script` first",
         )  # fmt: skip
     try:
         source = path.read_bytes()

@@ -13,7 +13,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _PROC = "/proc"
-_STATE, _PARENT, _STARTED, _EXIT = 0, 1, 19, 49  # places after the name in /proc/PID/stat
+_STATE, _PARENT, _USER, _SYSTEM, _STARTED, _EXIT = (
+    0,
+    1,
+    11,
+    12,
+    19,
+    49,
+)  # places after the name in /proc/PID/stat
 
 
 class Process(NamedTuple):
@@ -25,6 +32,7 @@ class Process(NamedTuple):
     started: int  # in clock ticks since boot: with the pid it names a process for good
     name: str
     exit_code: int  # as wait(2) gives it; means something only for a zombie
+    ticks: int = 0  # of CPU time, in user code and in the kernel
 
     @property
     def is_alive(self) -> bool:
@@ -41,7 +49,8 @@ def read(pid: int) -> Process | None:
         return None
     exit_code = int(words[_EXIT]) if len(words) > _EXIT else 0
     name = head.partition("(")[2]
-    return Process(pid, int(words[_PARENT]), words[_STATE], int(words[_STARTED]), name, exit_code)
+    ticks = int(words[_USER]) + int(words[_SYSTEM])
+    return Process(pid, int(words[_PARENT]), words[_STATE], int(words[_STARTED]), name, exit_code, ticks)
 
 
 def everybody() -> list[Process]:

@@ -20,6 +20,7 @@ SLOW_SHARE = 0.03  # of the time may be spent on them
 WORKER_NAME = "pt_data_worker"  # which torch gives its workers
 
 _MOST = 64  # processes that are weighed
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SHM_MAP = "/dev/shm/"  # noqa: S108 - as it stands in /proc/PID/maps
 
@@ -42,6 +43,7 @@ class Scale:
         self._weights: dict[int, Weight] = {}
         self._maps = 0
         self._shm_base: int | None = None
+        self._ticks: dict[tuple[int, int], int] = {}
         self.shm_names: set[str] = set()  # in /dev/shm, that one of the processes had mapped
 
     def weigh(self, at: float, main: int, processes: list[Process], batches: int) -> Vitals:
@@ -62,7 +64,15 @@ class Scale:
             worker_fds=max(map(descriptors, workers), default=0),
             shm_used=self.shm_used(main),
             batches=batches,
+            cpu_s=self._cpu_s(alive),
+            worker_waits=tuple(waits_in(pid) for pid in workers),
         )
+
+    def _cpu_s(self, processes: list[Process]) -> float:
+        """CPU time so far, those that have ended included: it never falls."""
+        for process in processes:
+            self._ticks[process.pid, process.started] = process.ticks
+        return sum(self._ticks.values()) / _TICKS
 
     def shm_used(self, main: int) -> int:
         """Bytes of the patient's /dev/shm that were not in use when it was first looked at."""
@@ -104,6 +114,12 @@ def weight(pid: int) -> Weight:
     return Weight(
         pss=fields.get("Pss", 0), uss=fields.get("Private_Clean", 0) + fields.get("Private_Dirty", 0)
     )
+
+
+def waits_in(pid: int) -> str:
+    """The kernel's function in which its main thread waits; empty when it runs."""
+    text = slurp(f"/proc/{pid}/wchan").strip()
+    return "" if text == "0" else text
 
 
 def rss(pid: int) -> int:

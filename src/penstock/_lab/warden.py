@@ -134,8 +134,8 @@ def _wake_on_child() -> int:
     return readable
 
 
-def _reap() -> set[int]:
-    """Read the status of every child that has ended."""
+def _reap(*, is_told: bool = True) -> set[int]:
+    """Read the status of every child that has ended, and tell it unless it was our doing."""
     ended: set[int] = set()
     while True:
         try:
@@ -145,7 +145,8 @@ def _reap() -> set[int]:
         if pid == 0:
             return ended
         ended.add(pid)
-        _say(reaped=pid, status=os.waitstatus_to_exitcode(status), at=time.monotonic())
+        if is_told:
+            _say(reaped=pid, status=os.waitstatus_to_exitcode(status), at=time.monotonic())
 
 
 def _alive() -> list[tree.Process]:
@@ -161,7 +162,7 @@ def _end_all() -> None:
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGSTOP)
         tree.kill(found)
-        _reap()
+        _reap(is_told=False)
         if not found:
             _say(gone=True)
             return

@@ -1,0 +1,338 @@
+"""What the patient's processes reported, and what was seen from outside, as one `Trial`. Pure.
+
+Guarantees:
+
+* An event that lacks a field, or has one too many, spoils nothing but itself.
+* Iterators are told apart by process, loader and number: several ranks may use the same names.
+* All times are seconds since the trial began.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from penstock._lab import stall
+from penstock._lab.plan import Plan
+from penstock._lab.record import (
+    Death,
+    Failure,
+    FetchSeen,
+    HostSeen,
+    IteratorSeen,
+    LoaderSeen,
+    ProcessLook,
+    SampleSeen,
+    Thing,
+    Trial,
+    Vitals,
+    from_json,
+)
+
+LONG_WAIT_S = 10.0  # for one batch, at the time limit: with no batch after that long, nobody calls it slow
+_EXPECTED_ENDS = (0, -signal.SIGTERM)  # of a worker that its loader has ended
+
+Event = dict[str, Any]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen from outside; times on the clock of the events."""
+
+    began_at: float
+    ended_at: float
+    main: int = 0
+    ended_by: str = "itself"
+    status: int | None = None
+    host: HostSeen = field(default_factory=HostSeen)
+    looks: tuple[ProcessLook, ...] = ()
+    vitals: tuple[Vitals, ...] = ()
+    stdout: str = ""
+    stderr: str = ""
+    left_processes: int = 0
+    left_shm: tuple[str, ...] = ()
+    impossible: str = ""
+    judgement: str = ""
+    statuses: Mapping[int, tuple[int, float]] = field(default_factory=dict)  # of processes that ended
+    in_hand: Mapping[int, tuple[str, int, int, Any]] = field(default_factory=dict)  # samples, by pid
+
+
+def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
+    """Put a trial together."""
+    listed = sorted(events, key=lambda event: event["at"])
+    of: dict[str, list[Event]] = {}
+    for event in listed:
+        of.setdefault(event["kind"], []).append(event)
+    passes = _Passes(seen)
+    for event in listed:
+        passes.take(event)
+    deaths = _deaths(of, seen)
+    failures = tuple(_each(of.get("failed", ()), lambda event: _failure(event, seen)))
+    iterators = passes.iterators()
+    trial = Trial(
+        plan=plan,
+        ended_by=seen.ended_by,
+        status=seen.status,
+        seconds=max(0.0, seen.ended_at - seen.began_at),
+        host=_host(seen.host, of.get("torch", ())),
+        loaders=_loaders(of),
+        iterators=iterators,
+        samples=tuple(_each(of.get("sample", ()), _sample)),
+        fetches=tuple(_each(of.get("fetch", ()), lambda event: _fetch(event, seen))),
+        failures=failures,
+        deaths=deaths,
+        looks=seen.looks,
+        vitals=seen.vitals,
+        warnings=tuple(dict.fromkeys(str(event.get("text", "")) for event in of.get("warned", ()))),
+        stdout=seen.stdout,
+        stderr=seen.stderr,
+        left_processes=seen.left_processes,
+        left_shm=seen.left_shm,
+        impossible=seen.impossible,
+        judgement=seen.judgement,
+    )
+    return replace(trial, outcome=outcome(trial))
+
+
+def outcome(trial: Trial) -> str:
+    """How the trial went: "ok", "error", "hang", "crash" or "oom"."""
+    was_killed = trial.status == -signal.SIGKILL or any(
+        death.status == -signal.SIGKILL for death in trial.deaths
+    )
+    if trial.ended_by == "memory" or (trial.host.oom_kills and was_killed):
+        return "oom"
+    if trial.ended_by == "stall" or (trial.ended_by == "time" and _waited_too_long(trial)):
+        return "hang"
+    if trial.deaths or (trial.status or 0) < 0:
+        return "crash"
+    has_failed = trial.plan.drive == "loader" and any(failure.is_fatal for failure in trial.failures)
+    if trial.status or has_failed or trial.ended_by in {"output", "processes"}:
+        return "error"
+    return "ok"
+
+
+def _waited_too_long(trial: Trial) -> bool:
+    for seen in trial.iterators:
+        if seen.waiting_since_s is not None:
+            waited = trial.seconds - seen.waiting_since_s
+            if waited >= max(LONG_WAIT_S, 5 * max(seen.waits, default=0.0)):
+                return True
+    return False
+
+
+class _Passes:
+    """Iterators in the making."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._made: dict[tuple[int, str, int], dict[str, Any]] = {}
+        self._iter_at: dict[tuple[int, str, int], float] = {}
+        self._takers: dict[str, Callable[[tuple[int, str, int], dict[str, Any], Event], None]] = {
+            "iter": self._iter,
+            "started": self._started,
+            "next": self._next,
+            "batch": self._batch,
+            "ended": self._ended,
+        }
+
+    def take(self, event: Event) -> None:
+        """One more event; others than those of iterators are passed over."""
+        taker = self._takers.get(event["kind"])
+        if taker is None or not isinstance(event.get("loader"), str):
+            return
+        key = (event["pid"], event["loader"], int(event.get("number") or 0))
+        made = self._made.setdefault(
+            key, {"loader": key[1], "number": key[2], "pid": key[0], "began_s": self._time(event)}
+        )
+        try:
+            taker(key, made, event)
+        except (TypeError, ValueError, KeyError):
+            return
+
+    def iterators(self) -> tuple[IteratorSeen, ...]:
+        """All of them, in the order in which they began."""
+        found = []
+        waiting = {look.pid for look in self._seen.looks if stall.wait_of(look) in {"batch", "start"}}
+        for key, made in self._made.items():
+            quiet_since = made.pop("quiet_since", None)
+            is_last = key == self._last_open(key[0])
+            if made.get("waiting_since_s") is None and key[0] in waiting and is_last:
+                made["waiting_since_s"] = quiet_since
+            waits, steps = tuple(made.pop("waits", ())), tuple(made.pop("steps", ()))
+            found.append(IteratorSeen(**made, waits=waits, steps=steps))
+        return tuple(sorted(found, key=lambda seen: seen.began_s))
+
+    def _last_open(self, pid: int) -> tuple[int, str, int] | None:
+        still = [
+            key for key, made in self._made.items() if key[0] == pid and made.get("end", "open") == "open"
+        ]
+        return still[-1] if still else None
+
+    def _time(self, event: Event) -> float:
+        return float(event["at"]) - self._seen.began_at
+
+    def _iter(self, key: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
+        self._iter_at[key] = event["at"]
+        made["began_s"] = self._time(event)
+        made["threads"] = tuple(map(str, event.get("threads") or ()))
+        made["native_threads"] = int(event.get("native_threads") or 0)
+        made["live_iterators"] = int(event.get("live") or 0)
+        made["changed"] = dict(event.get("changed") or {})
+        made["waiting_since_s"] = made["quiet_since"] = self._time(event)
+
+    def _started(self, key: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
+        made["start_s"] = event["at"] - self._iter_at.get(key, event["at"])
+        made["workers"] = tuple(event.get("workers") or ())
+        made["waiting_since_s"], made["quiet_since"] = None, self._time(event)
+
+    def _next(self, _: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
+        made["waiting_since_s"] = made["quiet_since"] = self._time(event)
+
+    def _batch(self, key: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
+        made["waiting_since_s"], made["quiet_since"] = None, self._time(event)
+        made["batches"] = made.get("batches", 0) + 1
+        if "first_s" not in made:
+            made["first_s"] = event["at"] - self._iter_at.get(key, event["at"])
+        for name, values in (("wait", "waits"), ("step", "steps")):
+            if event.get(name) is not None:
+                made.setdefault(values, []).append(float(event[name]))
+        fields = {
+            "tensors": "tensors_per_batch",
+            "nbytes": "batch_nbytes",
+            "pickled": "pickled_nbytes",
+        }
+        for name, target in fields.items():
+            if event.get(name) is not None:
+                made[target] = max(made.get(target, 0), int(event[name]))
+        if event.get("kept") is not None:
+            made["kept"] = int(event["kept"])
+        made["samples"] = made.get("samples", 0) + int(event.get("samples") or 0)
+
+    def _ended(self, _: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
+        made["end"] = str(event.get("end") or "dropped")
+        made["ended_s"] = self._time(event)
+        made["waiting_since_s"] = None
+        if event.get("shutdown") is not None:
+            made["shutdown_s"] = float(event["shutdown"])
+        if event.get("batches") is not None:
+            made["batches"] = max(made.get("batches", 0), int(event["batches"]))
+
+
+def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
+    """Processes that ended badly: as their parents told, as the warden read, as they were found."""
+    workers = _workers(of)
+    found: dict[int, Death] = {}
+    for event in of.get("died", ()):
+        pid, status = event.get("child"), event.get("status")
+        if not isinstance(pid, int):
+            continue
+        found[pid] = Death(
+            pid=pid, worker=event.get("worker"), loader=event.get("loader"), status=status,
+            at_s=event["at"] - seen.began_at,
+        )  # fmt: skip
+    for pid, (status, at) in seen.statuses.items():
+        if pid in found or status in _EXPECTED_ENDS or (pid == seen.main and status >= 0):
+            continue
+        is_ours = pid == seen.main or pid in workers
+        if is_ours:
+            loader, worker = workers.get(pid, (None, None))
+            found[pid] = Death(pid, worker, loader, status, at_s=at - seen.began_at)
+    return tuple(_with_sample(death, seen) for death in found.values())
+
+
+def _workers(of: Mapping[str, list[Event]]) -> dict[int, tuple[str | None, int | None]]:
+    found: dict[int, tuple[str | None, int | None]] = {}
+    for event in of.get("worker", ()):
+        found[event["pid"]] = (event.get("loader"), event.get("worker"))
+    for event in of.get("started", ()):
+        for number, pid in enumerate(event.get("workers") or ()):
+            found[pid] = (event.get("loader"), number)
+    return found
+
+
+def _with_sample(death: Death, seen: Seen) -> Death:
+    if death.pid not in seen.in_hand:
+        return death
+    loader, _, worker, index = seen.in_hand[death.pid]
+    return replace(
+        death,
+        index=_freeze(index),
+        worker=death.worker if death.worker is not None else (worker if worker >= 0 else None),
+        loader=death.loader or loader,
+    )
+
+
+def _loaders(of: Mapping[str, list[Event]]) -> tuple[LoaderSeen, ...]:
+    """Each loader of each process once, as it was told last, with all things that were ever seen on it."""
+    found: dict[tuple[int, str], LoaderSeen] = {}
+    for event in of.get("loader", ()):
+        for seen in _each([event], lambda event: _record(LoaderSeen, event)):
+            found[event["pid"], seen.key] = seen
+    for event in of.get("things", ()):
+        key = (event["pid"], str(event.get("loader")))
+        things = tuple(_each(event.get("things") or (), lambda thing: _record(Thing, thing)))
+        for each in [key] if key in found else [other for other in found if other[1] == key[1]]:
+            found[each] = replace(found[each], things=_joined(found[each].things, things))
+    return tuple(found.values())
+
+
+def _joined(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> tuple[Thing, ...]:
+    return tuple({(thing.path, thing.kind): thing for thing in (*old, *new)}.values())
+
+
+def _failure(event: Event, seen: Seen) -> Failure:
+    made = _record(Failure, event)
+    return replace(made, at_s=event["at"] - seen.began_at, index=_freeze(made.index))
+
+
+def _sample(event: Event) -> SampleSeen:
+    made = _record(SampleSeen, event)
+    return replace(made, index=_freeze(made.index))
+
+
+def _fetch(event: Event, seen: Seen) -> FetchSeen:
+    made = _record(FetchSeen, event)
+    made = replace(made, indices=tuple(map(_freeze, made.indices)))
+    # The observer gives times on its clock, which counts from the machine's start.
+    return replace(
+        made, began_s=made.began_s - seen.began_at if made.began_s else event["at"] - seen.began_at
+    )
+
+
+def _host(host: HostSeen, told: Iterable[Event]) -> HostSeen:
+    for event in told:
+        return replace(
+            host,
+            torch=str(event.get("version") or ""),
+            default_start_method=str(event.get("default_start_method") or ""),
+            has_cuda=bool(event.get("has_cuda")),
+            cores_seen=int(event.get("cpus") or host.cores_seen),
+        )
+    return host
+
+
+def _record(kind: type[_T], event: Mapping[str, Any]) -> _T:
+    is_event = "at" in event and "kind" in event
+    fields = {name: value for name, value in event.items() if not is_event or name not in {"kind", "at"}}
+    made = from_json(kind, fields)
+    assert isinstance(made, kind)
+    return made
+
+
+def _each(values: Iterable[Any], make: Callable[[Any], _T]) -> list[_T]:
+    """What can be made of these; whatever is malformed is left out."""
+    found = []
+    for value in values:
+        try:
+            found.append(make(value))
+        except (TypeError, ValueError, KeyError, AttributeError):
+            continue
+    return found
+
+
+def _freeze(value: Any) -> Any:
+    """JSON's lists as tuples: an index can be compared and hashed."""
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value

@@ -1,0 +1,88 @@
+"""The event log of a running trial, read as it grows.
+
+While the trial runs only a few kinds of events matter; the rest is parsed at the end, so that reading does
+not take the CPU that is being measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+MOST_BYTES = 64 << 20  # the observer itself stops long before
+
+_KIND = re.compile(rb'"kind": ?"(batch|iter|started|enough)"')
+
+
+class Journal:
+    """What the patient's processes have reported so far."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._offset = 0
+        self._rest = b""
+        self._lines: list[bytes] = []
+        self.batches = 0
+        self.why_enough: str | None = None
+        self.consumers: set[int] = set()  # pids that have begun to iterate a loader
+        self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
+
+    def read(self) -> bool:
+        """Take in what is new; whether there was anything."""
+        try:
+            with open(self.path, "rb") as file:  # noqa: PTH123 - many times a second
+                file.seek(self._offset)
+                new = file.read(MOST_BYTES - self._offset)
+        except OSError:
+            return False
+        if not new:
+            return False
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        self._lines += lines
+        for line in lines:
+            match = _KIND.search(line, 0, 64)
+            if match:
+                self._note(match[1], line)
+        return True
+
+    def _note(self, kind: bytes, line: bytes) -> None:
+        if kind == b"batch":
+            self.batches += 1
+            return
+        event = parse(line)
+        if event is None:
+            return
+        if kind == b"enough":
+            self.why_enough = str(event.get("why") or "enough")
+        elif kind == b"iter":
+            self.consumers.add(event["pid"])
+        else:
+            for number, pid in enumerate(event.get("workers") or ()):
+                self.workers[pid] = (str(event.get("loader")), number)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Every event so far, in order of time; what cannot be parsed is left out."""
+        found = [event for event in map(parse, [*self._lines, self._rest]) if event is not None]
+        return sorted(found, key=lambda event: event["at"])  # stable: each process's own order stays
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """One event, or None when the line is torn or is none of ours."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        return None
+    is_whole = isinstance(event.get("pid"), int) and isinstance(event.get("at"), (int, float))
+    return event if is_whole else None
+
+
+def create(folder: str) -> str:
+    """An empty log in this folder; its path."""
+    path = os.path.join(folder, "log")  # noqa: PTH118 - a string for the plan
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    return path

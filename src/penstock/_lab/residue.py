@@ -1,0 +1,104 @@
+"""What a patient leaves outside of its processes: names in /dev/shm, sockets in the temporary directory.
+
+A name is taken for the patient's only on evidence: it bears the pid of one of its processes, or one of them
+had it mapped or open, and it was not there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock._lab.tree import slurp
+from penstock._lab.vitals import shared_names
+
+SHM = Path("/dev/shm")  # noqa: S108 - the mount itself
+
+_SOCKET_HOMES = ("pymp-", "torch-shm-dir-", "torch-shm-file-")
+
+
+def shm_names(folder: Path = SHM) -> frozenset[str]:
+    """What is in /dev/shm."""
+    try:
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - names
+    except OSError:
+        return frozenset()
+
+
+def stale(folder: Path = SHM) -> tuple[tuple[str, ...], int]:
+    """Names in /dev/shm that bear the pid of a process that is no more, and how large they are together."""
+    names, nbytes = [], 0
+    for name in sorted(shm_names(folder)):
+        pid = maker(name)
+        if pid is not None and not Path(f"/proc/{pid}").exists():
+            names.append(name)
+            with contextlib.suppress(OSError):
+                nbytes += (folder / name).stat().st_blocks * 512
+    return tuple(names), nbytes
+
+
+def maker(name: str) -> int | None:
+    """The pid that a name of torch's bears."""
+    match = re.match(r"torch_(\d+)_", name)
+    return int(match[1]) if match else None
+
+
+def left_in_shm(
+    before: frozenset[str], pids: Iterable[int], mapped: Iterable[str], folder: Path = SHM
+) -> tuple[str, ...]:
+    """Names that the patient has made and not removed."""
+    known, seen = set(pids), set(mapped)
+    new = shm_names(folder) - before
+    return tuple(sorted(name for name in new if maker(name) in known or name in seen))
+
+
+def remove_shm(names: Iterable[str], folder: Path = SHM) -> None:
+    """Remove them."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+
+
+def mapped_names(pids: Iterable[int]) -> set[str]:
+    """Names in /dev/shm that any of these processes has mapped or open."""
+    names: set[str] = set()
+    for pid in pids:
+        names |= shared_names(slurp(f"/proc/{pid}/maps", 16 << 20))
+        names |= {text.removeprefix(f"{SHM}/") for text in _open_files(pid) if text.startswith(f"{SHM}/")}
+    return {name for name in names if not name.endswith(" (deleted)")}
+
+
+def socket_paths(pids: Iterable[int]) -> tuple[str, ...]:
+    """Paths of sockets that these processes have bound."""
+    inodes = {text for pid in pids for text in _open_files(pid) if text.startswith("socket:[")}
+    found = []
+    for line in slurp("/proc/net/unix").splitlines()[1:]:
+        words = line.split(None, 7)
+        if len(words) == 8 and words[7].startswith("/") and f"socket:[{words[6]}]" in inodes:  # noqa: PLR2004
+            found.append(words[7])
+    return tuple(found)
+
+
+def remove_sockets(paths: Iterable[str]) -> None:
+    """Remove sockets of multiprocessing and torch, with the directories that were made for them."""
+    for path in map(Path, paths):
+        if path.parent.name.startswith(_SOCKET_HOMES):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
+
+
+def _open_files(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/fd"
+    found = []
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names
+    except OSError:
+        return []
+    for name in names[:4096]:
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"{folder}/{name}"))  # noqa: PTH115 - a string
+    return found

@@ -1,0 +1,214 @@
+"""Watch a running patient: go on, or end it, and why. Notes what is seen on the way.
+
+Runs in the thread of the trial. What a silence means is decided by `stall`; here it is carried out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock._base import host
+from penstock._lab import look, residue, stall, tree, vitals
+from penstock._lab.assemble import Seen
+from penstock._lab.inside import page
+from penstock._lab.journal import Journal
+from penstock._lab.limits import Limits
+from penstock._lab.look import Role
+from penstock._lab.patient import Patient
+from penstock._lab.plan import Plan
+from penstock._lab.record import HostSeen, ProcessLook, Vitals
+from penstock._lab.stall import Beat, Judgement, Stillness
+from penstock._lab.tree import Process
+
+TICK_S = 0.05
+FRESH_S = 1.5  # stacks younger than that show what is
+AGAIN_S = 5.0  # between two looks of one silence
+NEWS_S = 1.0  # between two words of progress
+
+
+class Watch:
+    """What is seen of one patient."""
+
+    def __init__(
+        self, plan: Plan, patient: Patient, limits: Limits, on_progress: Callable[[str], None] | None
+    ) -> None:
+        self.journal = Journal(plan.log)
+        self.pids: set[int] = {patient.pid}
+        self.sockets: tuple[str, ...] = ()
+        self._plan, self._patient, self._limits = plan, patient, limits
+        self._tell = on_progress or (lambda _: None)
+        self._began_at = self._told_at = time.monotonic()
+        self._ended_at = self._began_at
+        self._ended_by = "itself"
+        self._scale = vitals.Scale(self._began_at)
+        self._vitals: list[Vitals] = []
+        self._sample_at = self._began_at
+        self._statuses: dict[int, tuple[int, float]] = {}
+        self._looks: tuple[ProcessLook, ...] = ()
+        self._looked_at = 0.0
+        self._still = Stillness()
+        self._judgement: Judgement | None = None
+        self._has_news = False
+        self._hands: dict[int, tuple[str, int, int, object]] = {}
+
+    @property
+    def shm_names(self) -> set[str]:
+        """Names in /dev/shm that one of the processes had in use."""
+        return self._scale.shm_names
+
+    def until_the_end(self) -> None:
+        """Watch until the program has ended, or shall be ended."""
+        why = None
+        while why is None:
+            self._patient.pump(TICK_S)
+            self._has_news |= self.journal.read()
+            why = self._why_end(time.monotonic())
+        self._ended_by, self._ended_at = why, self._patient.ended_at or time.monotonic()
+
+    def _why_end(self, now: float) -> str | None:
+        if self._patient.is_over:
+            return "itself"
+        if self._patient.status is not None:
+            return None  # the warden looks what it has left, and is over in a moment
+        if self.journal.why_enough is not None:
+            return "enough"
+        if self._patient.printed > self._limits.output:
+            return "output"
+        if now - self._began_at >= self._plan.max_s:
+            self._look(tree.quick_below(self._patient.warden))
+            return "time"
+        return self._sample(now) if now >= self._sample_at else None
+
+    def _sample(self, now: float) -> str | None:
+        processes = tree.quick_below(self._patient.warden)
+        self.pids |= {process.pid for process in processes}
+        self._note_zombies(now, processes)
+        alive = [process for process in processes if process.is_alive]
+        if len(alive) > self._limits.processes:
+            return "processes"
+        if self._is_memory_short(alive):
+            return "memory"
+        self._vitals.append(self._scale.weigh(now, self._patient.pid, processes, self.journal.batches))
+        self._sample_at = time.monotonic() + vitals.SAMPLE_S
+        self._tell_progress(now)
+        return "stall" if self._is_stalled(now, alive) else None
+
+    def _note_zombies(self, now: float, processes: list[Process]) -> None:
+        for process in processes:
+            status = vitals.exit_status(process)
+            if status is not None and process.pid not in self._statuses:
+                self._statuses[process.pid] = (status, now)
+
+    def _is_memory_short(self, alive: list[Process]) -> bool:
+        limits = self._limits
+        if vitals.tree_memory(alive, limits.memory) >= limits.memory:
+            return True
+        if not limits.least_free or host.memory_available() >= limits.least_free:
+            return False
+        return vitals.tree_memory(alive, 0) > limits.memory // 2  # it may be somebody else's doing
+
+    def _tell_progress(self, now: float) -> None:
+        if now - self._told_at < NEWS_S:
+            return
+        self._told_at = now
+        if self._still.seconds >= stall.PEEK_S:
+            self._tell(f"nothing has moved for {self._still.seconds:.0f} s")
+        elif self.journal.batches:
+            self._tell(f"{self.journal.batches} batches")
+        else:
+            self._tell("starting" if not self.journal.consumers else "waiting for the first batch")
+
+    def _is_stalled(self, now: float, alive: list[Process]) -> bool:
+        if not self.journal.consumers:
+            return False
+        hands = page.read(self._plan.log)
+        if self._has_news or hands != self._hands:
+            self._still.reset()
+        self._has_news, self._hands = False, dict(hands)
+        seconds = self._still.see(now, self._beats(alive))
+        if seconds < stall.PEEK_S:
+            self._judgement = None
+            return False
+        if self._judgement is None or now - self._looked_at >= AGAIN_S:
+            self._peek(alive)
+        if seconds < self._after_s:
+            return False
+        if time.monotonic() - self._looked_at > FRESH_S:
+            self._peek(alive)
+        return seconds >= self._after_s
+
+    @property
+    def _after_s(self) -> float:
+        return self._judgement.after_s if self._judgement is not None else stall.NEVER
+
+    def _peek(self, alive: list[Process]) -> None:
+        self._look(alive)
+        self._judgement = stall.judge(self._looks)
+        self._still.excuse(time.monotonic(), self._beats(alive))
+
+    def _look(self, processes: list[Process]) -> None:
+        self._tell("reading stacks")
+        self._looks = look.take(processes, self._roles(processes))
+        self._looked_at = time.monotonic()
+
+    def _beats(self, alive: list[Process]) -> dict[int, Beat]:
+        consumers = self.journal.consumers
+        beats = {}
+        for process in alive:
+            if process.pid in consumers:
+                beats[process.pid] = look.beat(process.pid, only_main=True)
+            elif process.pid != self._patient.pid:  # else it only waits for those that iterate
+                beats[process.pid] = look.beat(process.pid, only_main=False)
+        return beats
+
+    def _roles(self, processes: list[Process]) -> dict[int, Role]:
+        hands = page.read(self._plan.log)
+        roles = {}
+        for process in processes:
+            pid = process.pid
+            loader, worker = self.journal.workers.get(pid, (None, None))
+            in_hand, _, number, index = hands.get(pid, (None, 0, None, None))
+            roles[pid] = Role(
+                self._role(process), worker if worker is not None else number, loader or in_hand, index
+            )
+        return roles
+
+    def _role(self, process: Process) -> str:
+        if process.pid == self._patient.pid:
+            return "main"
+        if process.pid in self.journal.workers or vitals.is_worker(process):
+            return "worker"
+        return "rank" if process.pid in self.journal.consumers else "other"
+
+    def note_holdings(self) -> None:
+        """Just before all is ended: what the processes hold outside of themselves."""
+        processes = [process for process in tree.below(self._patient.warden) if process.is_alive]
+        pids = [process.pid for process in processes]
+        self.pids |= set(pids)
+        self._scale.shm_names |= residue.mapped_names(pids)
+        self.sockets = residue.socket_paths(pids)
+
+    def seen(self, host_seen: HostSeen, left: tuple[str, ...]) -> Seen:
+        """All of it, once the patient is closed."""
+        self.journal.read()
+        patient, is_own_end = self._patient, self._ended_by == "itself"
+        refused = f"could not be started: {patient.refused}\n" if patient.refused else ""
+        return Seen(
+            began_at=self._began_at,
+            ended_at=self._ended_at,
+            main=patient.pid,
+            ended_by=self._ended_by,
+            status=patient.status if is_own_end else None,
+            host=host_seen,
+            looks=self._looks if self._ended_by in {"stall", "time"} else (),
+            vitals=tuple(self._vitals),
+            stdout=patient.stdout.text(),
+            stderr=refused + patient.stderr.text(),
+            left_processes=len(patient.left) if is_own_end else 0,
+            left_shm=left if is_own_end else (),
+            impossible=patient.impossible,
+            judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
+            statuses={**self._statuses, **(patient.reaped if is_own_end else {})},
+            in_hand=page.read(self._plan.log),
+        )
