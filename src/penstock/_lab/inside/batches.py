@@ -1,0 +1,103 @@
+"""What a batch is made of, and whether the program still holds it. Reads; runs no code of the user's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_MOST = 5_000  # values of one batch that are looked at
+_WATCHED = 4  # tensors of a batch that are watched for being kept
+_SHALLOW = frozenset({int, float, bool, complex, type(None)})
+
+
+def leaves(batch: Any, most: int = _MOST) -> Iterator[Any]:
+    """What a batch holds, containers opened, in order; at most so many."""
+    ahead: list[Any] = [batch]
+    left = most
+    while ahead and left:
+        left -= 1
+        value = ahead.pop()
+        if isinstance(value, Mapping):
+            ahead.extend(reversed(list(value.values())[:left]))
+        elif isinstance(value, (list, tuple)):
+            ahead.extend(reversed(value[:left]))
+        elif _is_plain_object(value):
+            ahead.extend(reversed(list(vars(value).values())))
+        else:
+            yield value
+
+
+def _is_plain_object(value: Any) -> bool:
+    kind = type(value)
+    if kind in _SHALLOW or isinstance(value, (str, bytes, bytearray)) or hasattr(value, "dtype"):
+        return False
+    return type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of torch's."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def nbytes(value: Any) -> int:
+    """The bytes that a tensor or array shows."""
+    size = getattr(value, "nbytes", None)
+    return size if isinstance(size, int) else 0
+
+
+def facts(batch: Any, size: int | None, *, is_batched: bool) -> dict[str, Any]:
+    """How many tensors and bytes; what is no tensor goes through a pipe, pickled."""
+    tensors = total = pickled = 0
+    rows = None
+    for value in leaves(batch):
+        if is_tensor(value):
+            tensors += 1
+            total += nbytes(value)
+            if rows is None and value.dim():
+                rows = int(value.shape[0])
+        else:
+            pickled += _pickled(value)
+    return {
+        "tensors": tensors,
+        "nbytes": total,
+        "pickled": pickled,
+        "samples": _samples(batch, rows, size, is_batched=is_batched),
+    }
+
+
+def _samples(batch: Any, rows: int | None, size: int | None, *, is_batched: bool) -> int:
+    if not is_batched:
+        return 1
+    if rows is None and isinstance(batch, (list, tuple)):
+        rows = len(batch)
+    if rows is None:
+        return size or 1
+    return rows if size is None else min(rows, size)
+
+
+def _pickled(value: Any) -> int:
+    """About as many bytes as pickle would make of it."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return len(value) + 6
+    size = nbytes(value)
+    return size + 120 if size else 6
+
+
+def references(batch: Any) -> list[Any]:
+    """Weak references to the memory of a batch's first tensors."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    found = []
+    for value in leaves(batch, 64):
+        if is_tensor(value) and value.layout is sys.modules["torch"].strided:
+            found.append(StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call])
+            if len(found) == _WATCHED:
+                break
+    return found
+
+
+def kept(held: list[Any]) -> int:
+    """How many of these batches are still alive."""
+    return sum(any(not reference.expired() for reference in batch) for batch in held)

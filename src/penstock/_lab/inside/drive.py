@@ -1,0 +1,139 @@
+"""How far the program goes: our own loop in place of its own, or the word that it is enough.
+
+drive="loader": at the first iter() of the chosen loader we go through it ourselves, drop each batch as it
+comes, and end the process. drive="script": the program runs its own loop; when it has shown what the plan
+asks for, that is said in the log, and whoever watches ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from penstock._lab.inside.frames import failure
+from penstock._lab.inside.observer import Context, Observer
+
+# A pass that was left early counts as an epoch when it was this long; shorter ones when there are this many.
+LONG_PASS = 50
+MANY_PASSES = 12
+# A loader that was made may be used after the training: so long we wait for it, in shares of the time so far.
+GRACE = 1.0
+GRACE_S = 3.0
+
+
+class Drive:
+    """Decides for this process."""
+
+    def __init__(self, observer: Observer, passes: Any) -> None:
+        self._observer = observer
+        self._passes = passes
+        self._is_driving = False
+        self._is_enough = False
+        self._first: float | None = None
+        self._epochs: Counter[str] = Counter()
+        self._short: Counter[str] = Counter()
+        self._since: Counter[str] = Counter()  # batches of a loader since its epochs were complete
+        self._due: float | None = None
+
+    # ---- our own loop --------------------------------------------------------------------------
+
+    def take_over(self, loader: Any, key: str, again: Any) -> None:
+        """Go through the loader here, if the plan says so; then there is no way back."""
+        plan = self._observer.plan
+        if plan.drive != "loader" or self._is_driving or plan.loader not in (None, key):
+            return
+        if _is_worker():
+            return
+        self._is_driving = True
+        status = 1
+        try:
+            self._run(loader, again)
+            status = 0
+        except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it was
+            self._tell(error)
+        self._leave(status)
+
+    def _run(self, loader: Any, again: Any) -> None:
+        plan = self._observer.plan
+        began = time.monotonic()
+        for _ in range(plan.epochs):
+            iterator = again(loader)
+            for number, batch in enumerate(iterator, 1):
+                del batch
+                if number == plan.max_batches or _is_over(began, plan.loader_s):
+                    break
+            del iterator  # its workers are shut down now, and that is timed
+            if _is_over(began, plan.loader_s):
+                break
+        kept = loader.__dict__.get("_iterator")
+        if kept is not None:
+            loader.__dict__["_iterator"] = None
+            del kept
+
+    def _tell(self, error: BaseException) -> None:
+        if not isinstance(error, SystemExit):
+            self._observer.log.write("failed", **failure(error), phase="program", is_fatal=True)
+        error.__traceback__ = None
+
+    def _leave(self, status: int) -> None:
+        self._observer.log.write("program", how="driven", status=status)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:  # noqa: BLE001, S112 - closed, replaced
+                continue
+        os._exit(status)
+
+    def broke(self, error: BaseException) -> None:
+        """A pass has failed; nothing to do but to let it go."""
+
+    # ---- the program's own loop ----------------------------------------------------------------
+
+    def batch(self, context: Context) -> None:
+        """A batch was handed to the program."""
+        if self._is_enough or self._is_driving:
+            return
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        plan = self._observer.plan
+        if self._epochs[context.loader] >= plan.epochs:
+            self._since[context.loader] += 1
+            if self._since[context.loader] >= plan.extra_batches:
+                self._complete(now)
+        if plan.loader_s is not None and now - self._first >= plan.loader_s:
+            self._enough(f"{plan.loader_s:g} s of batches")
+
+    def ended(self, context: Context, end: str, batches: int) -> None:
+        """A pass has ended."""
+        if end == "exhausted" or batches >= LONG_PASS:
+            self._epochs[context.loader] += 1
+        elif end == "dropped":
+            self._short[context.loader] += 1
+            if self._short[context.loader] == MANY_PASSES:
+                self._epochs[context.loader] = max(self._epochs[context.loader], self._observer.plan.epochs)
+
+    def _complete(self, now: float) -> None:
+        """One loader has shown enough; wait a little for those that were made and not used yet."""
+        assert self._first is not None
+        if self._due is None:
+            grace = max(GRACE_S, GRACE * (now - self._first)) if self._observer.makings.unused else 0.0
+            self._due = now + grace
+        if now >= self._due or not self._observer.makings.unused:
+            self._enough("epochs complete")
+
+    def _enough(self, why: str) -> None:
+        self._is_enough = True
+        self._observer.log.write("enough", why=why)
+
+
+def _is_over(began: float, limit: float | None) -> bool:
+    return limit is not None and time.monotonic() - began >= limit
+
+
+def _is_worker() -> bool:
+    worker: Any = sys.modules.get("torch.utils.data._utils.worker")
+    return worker is not None and getattr(worker, "_worker_info", None) is not None

@@ -1,0 +1,377 @@
+"""Each batch as it is made, in a worker or in the consumer: samples one by one, then collate.
+
+torch's fetchers keep doing the work. While one of them fetches, its `dataset`, `dataset_iter` and
+`collate_fn` are ours, which hand every call on to the true ones and look at what comes back; afterwards they
+are as before.
+
+Time is bounded: what we spend on looking is held to a share of the time that the program itself spends, and
+details become rarer after the first samples.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from penstock._lab.inside import collating, proc, samples
+from penstock._lab.inside.frames import unwind
+from penstock._lab.inside.log import plain
+from penstock._lab.inside.observer import Context, Observer
+from penstock._lab.inside.quiet import quiet
+
+FULL_SAMPLES = 1_000  # of a pass, in one process, that are told one by one
+FULL_IN_ALL = 4_000  # of a process
+SPARSE_S = 0.1  # afterwards, one batch in so much time is told
+
+_WATCH = "_penstock_fetch"
+
+
+def install(observer: Observer, module: Any) -> None:
+    """Put our functions around those of torch's fetchers."""
+    fetch: Any = module._utils.fetch  # noqa: SLF001 - torch's own names, here and below
+    _patch_init(observer, fetch)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        kind = getattr(fetch, name, None)
+        if kind is not None and "fetch" in vars(kind):
+            _patch_fetch(kind)
+
+
+def _patch_init(observer: Observer, fetch: Any) -> None:
+    base, stream = fetch._BaseDatasetFetcher, fetch._IterableDatasetFetcher  # noqa: SLF001
+    original, streaming = base.__init__, stream.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, dataset, *args, **kwargs)
+        _begin(observer, self)
+
+    @functools.wraps(streaming)
+    def __init_stream__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            streaming(self, *args, **kwargs)
+        except BaseException as error:
+            _failed(observer, error)
+            unwind(error)
+            raise
+
+    base.__init__ = __init__
+    stream.__init__ = __init_stream__
+
+
+@quiet
+def _begin(observer: Observer, fetcher: Any) -> None:
+    context = observer.context
+    if context is None:
+        return
+    if context.worker >= 0:  # a persistent worker makes a new fetcher for each pass
+        context = context._replace(number=context.number + observer.fetchers)
+        observer.fetchers += 1
+    fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
+
+
+@quiet
+def _failed(observer: Observer, error: BaseException) -> None:
+    context = observer.context or Context("", 0)
+    observer.report(error, "sample", **_place(context))
+
+
+def _patch_fetch(kind: Any) -> None:
+    original = kind.fetch
+
+    @functools.wraps(original)
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        watch = self.__dict__.get(_WATCH)
+        if watch is None:
+            return original(self, possibly_batched_index)
+        watch.begin(self, possibly_batched_index)
+        try:
+            batch = original(self, possibly_batched_index)
+        except BaseException as error:
+            watch.restore(self)
+            watch.failed(error)
+            unwind(error)
+            raise
+        watch.restore(self)
+        watch.done(batch)
+        return batch
+
+    kind.fetch = fetch
+
+
+class Items:
+    """A map-style dataset, watched."""
+
+    def __init__(self, dataset: Any, watch: Fetches) -> None:
+        self._dataset = dataset
+        self._watch = watch
+
+    def __getitem__(self, index: Any) -> Any:
+        watch = self._watch
+        watch.take(index)
+        began, cpu = time.monotonic(), time.process_time()
+        try:
+            sample = self._dataset[index]
+        except BaseException as error:
+            watch.sample_failed(index, error)
+            unwind(error)
+            raise
+        return watch.sample(index, sample, time.monotonic() - began, time.process_time() - cpu)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+class ManyItems(Items):
+    """One that gives several samples at a time."""
+
+    def __getitems__(self, indices: Any) -> Any:
+        watch = self._watch
+        watch.take(indices)
+        began, cpu = time.monotonic(), time.process_time()
+        try:
+            several = self._dataset.__getitems__(indices)
+        except BaseException as error:
+            watch.sample_failed(indices, error)
+            unwind(error)
+            raise
+        seconds, cpu = time.monotonic() - began, time.process_time() - cpu
+        return watch.several(indices, several, seconds, cpu)
+
+
+class Stream:
+    """An iterator over an iterable dataset, watched."""
+
+    def __init__(self, iterator: Any, watch: Fetches) -> None:
+        self._iterator = iterator
+        self._watch = watch
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        watch = self._watch
+        index = watch.taken
+        watch.take(index)
+        began, cpu = time.monotonic(), time.process_time()
+        try:
+            sample = watch.next_of(self._iterator)
+        except BaseException as error:
+            watch.sample_failed(index, error)
+            unwind(error)
+            raise
+        return watch.sample(index, sample, time.monotonic() - began, time.process_time() - cpu)
+
+
+class Fetches:
+    """The batches that one fetcher makes: one pass, in one process."""
+
+    def __init__(self, observer: Observer, context: Context, fetcher: Any) -> None:
+        self._observer = observer
+        self._mends = observer.mends
+        self._context = context
+        self._is_stream = not type(fetcher).__name__.startswith("_Map")
+        self._has_many = not self._is_stream and bool(getattr(fetcher.dataset, "__getitems__", None))
+        self._true: tuple[Any, Any, Any] = (None, None, None)
+        self._told = 0
+        self._told_at = 0.0
+        self._is_told = True
+        self.taken = 0
+        self._indices: list[Any] = []
+        self._index: Any = None
+        self._prefix = f"[{json.dumps(context.loader)},{context.number},{context.worker},"
+        self._samples_s = self._collate_s = 0.0
+        self._began = self._cpu = 0.0
+        self._read = 0
+        self._looker = observer.looker
+        self._state: Any = None
+        self.next_of: Callable[[Any], Any] = next
+
+    # ---- around a batch ------------------------------------------------------------------------
+
+    def begin(self, fetcher: Any, indices: Any) -> None:
+        """A batch is to be made."""
+        began = time.monotonic()
+        self._true = fetcher.dataset, getattr(fetcher, "dataset_iter", None), fetcher.collate_fn
+        dataset, stream, _ = self._true
+        if self._is_stream:
+            self.next_of = self._mends.next_of(self._context)
+            fetcher.dataset_iter = Stream(stream, self)
+        else:
+            fetcher.dataset = (ManyItems if self._has_many else Items)(dataset, self)
+        fetcher.collate_fn = self.collate
+        self._indices, self._index = [], indices
+        self._samples_s = self._collate_s = 0.0
+        self._prepare(dataset)
+        self._began, self._cpu = time.monotonic(), time.process_time()
+        self._observer.spent += self._began - began
+
+    def restore(self, fetcher: Any) -> None:
+        """Everything as before."""
+        fetcher.dataset, stream, fetcher.collate_fn = self._true
+        if self._is_stream:
+            fetcher.dataset_iter = stream
+
+    @quiet
+    def _prepare(self, dataset: Any) -> None:
+        from penstock._lab.inside.state import State
+
+        if self._state is None:
+            self._state = State(dataset)
+        self._is_told = self._may_tell()
+        self._state.before(is_told=self._is_told)
+        self._read = proc.read_bytes() if self._is_told else 0
+
+    def _may_tell(self) -> bool:
+        looker, now = self._looker, time.monotonic()
+        if self._told >= FULL_SAMPLES or looker.told >= FULL_IN_ALL or not looker.has_time:
+            return now - self._told_at >= SPARSE_S and looker.has_time
+        return True
+
+    def take(self, index: Any) -> None:
+        """A sample is asked for."""
+        self._observer.page.put(f"{self._prefix}{_json(index)}]")
+        self.taken += 1
+
+    def sample(self, index: Any, sample: Any, seconds: float, cpu: float) -> Any:
+        """A sample is there."""
+        began = time.monotonic()
+        self._samples_s += seconds
+        self._indices.append(index)
+        if self._is_told:
+            self._tell(index, sample, seconds, cpu)
+        if self._mends.has_samples:
+            sample = self._mends.sample(sample)
+        self._count(began)
+        return sample
+
+    def several(self, indices: Any, several: Any, seconds: float, cpu: float) -> Any:
+        """Samples that were made together."""
+        began = time.monotonic()
+        self._samples_s += seconds
+        self._indices.extend(list(indices))
+        self.taken += len(indices) - 1
+        if self._is_told and isinstance(several, (list, tuple)):
+            share = max(1, len(several))
+            for index, sample in zip(indices, several, strict=False):
+                self._tell(index, sample, seconds / share, cpu / share)
+        if self._mends.has_samples and isinstance(several, (list, tuple)):
+            several = [self._mends.sample(sample) for sample in several]
+        self._count(began)
+        return several
+
+    def _count(self, began: float) -> None:
+        spent = time.monotonic() - began
+        self._observer.spent += spent
+        self._looker.spent += spent
+
+    @quiet
+    def _tell(self, index: Any, sample: Any, seconds: float, cpu: float) -> None:
+        self._told += 1
+        self._looker.told += 1
+        self._observer.log.hold(
+            "sample",
+            **_place(self._context),
+            index=plain(index),
+            seconds=round(seconds, 7),
+            cpu_s=round(cpu, 7),
+            **samples.describe(sample, has_digest=self._observer.plan.digests),
+        )
+
+    def collate(self, data: Any) -> Any:
+        """The user's collate function, watched."""
+        began = time.monotonic()
+        collate_fn = self._true[2]
+        try:
+            batch = collate_fn(data)
+        except BaseException as error:
+            self._collate_failed(data, error)
+            unwind(error)
+            raise
+        self._collate_s = time.monotonic() - began
+        return batch
+
+    @quiet
+    def done(self, batch: Any) -> None:
+        """The batch is made."""
+        began, cpu = time.monotonic(), time.process_time()
+        self._observer.page.put("")
+        self._looker.work(began - self._began)
+        if self._is_told:
+            self._told_at = began
+            self._tell_fetch(batch, cpu)
+        self._mends.fetched(self._true[0])
+        self._count(began)
+
+    def _tell_fetch(self, batch: Any, cpu: float) -> None:
+        log = self._observer.log
+        log.hold(
+            "fetch",
+            **_place(self._context),
+            indices=[plain(index) for index in self._indices[:256]],
+            began_s=round(self._began, 6),
+            samples_s=round(self._samples_s, 7),
+            collate_s=round(self._collate_s, 7),
+            cpu_s=round(cpu - self._cpu, 7),
+            read_nbytes=max(0, proc.read_bytes() - self._read),
+            **self._looker.vitals(),
+            **self._state.after(),
+            **_shipped(batch),
+        )
+        log.flush()
+        self._state.maybe_tell(self._observer, self._context)
+
+    # ---- failures ------------------------------------------------------------------------------
+
+    @quiet
+    def sample_failed(self, index: Any, error: BaseException) -> None:
+        """The dataset raised."""
+        if self._is_stream and isinstance(error, StopIteration):
+            return
+        self._observer.page.put("")
+        self._observer.report(error, "sample", **_place(self._context), index=plain(index))
+
+    @quiet
+    def _collate_failed(self, data: Any, error: BaseException) -> None:
+        index, field, note = collating.guilty(data, self._indices)
+        self._observer.report(
+            error, "collate", **_place(self._context), index=plain(index), field=field, note=note
+        )
+
+    @quiet
+    def failed(self, error: BaseException) -> None:
+        """The batch could not be made."""
+        self._observer.page.put("")
+        if not isinstance(error, StopIteration) or not self._is_stream:
+            self._observer.report(error, "sample", **_place(self._context), index=plain(self._index))
+        self._observer.log.flush()
+
+
+def _place(context: Context) -> dict[str, Any]:
+    return {"loader": context.loader, "iterator": context.number, "worker": context.worker}
+
+
+def _json(index: Any) -> str:
+    return str(index) if type(index) is int else json.dumps(plain(index))
+
+
+def _shipped(batch: Any) -> dict[str, int]:
+    """What the tensors of a batch show, and what they would ship."""
+    from penstock._lab.inside.batches import is_tensor, leaves, nbytes
+
+    shown = whole = tensors = 0
+    storages: set[int] = set()
+    for value in leaves(batch):
+        if not is_tensor(value):
+            continue
+        tensors += 1
+        shown += nbytes(value)
+        if value.device.type != "cpu" or value.is_sparse:
+            continue
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in storages and not storage.is_shared():
+            storages.add(storage.data_ptr())
+            whole += storage.nbytes()
+    return {"nbytes": shown, "storage_nbytes": whole, "tensors": tensors}

@@ -1,0 +1,84 @@
+"""What the kernel says of this process, and how much of its time we may take for looking."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+SHARE = 0.1  # of the program's own time that we may spend on looking
+ALLOWANCE_S = 0.15  # and so much we may spend in any case, in one process
+_USS_EVERY_S = 0.4  # reading it walks the page tables: a millisecond or more
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Looker:
+    """Counts our time against the program's, in one process."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.told = 0
+        self._worked = 0.0
+        self._uss = 0
+        self._uss_at = 0.0
+
+    def work(self, seconds: float) -> None:
+        """The program worked so long."""
+        self._worked += seconds
+
+    @property
+    def has_time(self) -> bool:
+        """Whether we may look closely."""
+        return self.spent <= ALLOWANCE_S + SHARE * self._worked
+
+    def vitals(self) -> dict[str, Any]:
+        """Memory and threads of this process."""
+        now = time.monotonic()
+        if now - self._uss_at >= _USS_EVERY_S:
+            self._uss_at, self._uss = now, uss()
+        return {"rss": rss(), "uss": self._uss, "threads": threads()}
+
+
+def read_bytes() -> int:
+    """Bytes that this process has read, from storage or cache."""
+    return _field("/proc/self/io", b"rchar:")
+
+
+def rss() -> int:
+    """Resident bytes."""
+    data = _read("/proc/self/statm").split()
+    return int(data[1]) * _PAGE if len(data) > 1 else 0
+
+
+def uss() -> int:
+    """Bytes that this process has for itself."""
+    data = _read("/proc/self/smaps_rollup")
+    return 1024 * (_of(data, b"Private_Clean:") + _of(data, b"Private_Dirty:"))
+
+
+def threads() -> int:
+    """Threads of this process, those of libraries too."""
+    try:
+        return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - one system call, no objects
+    except OSError:
+        return 0
+
+
+def _field(path: str, name: bytes) -> int:
+    return _of(_read(path), name)
+
+
+def _of(data: bytes, name: bytes) -> int:
+    start = data.find(name)
+    return int(data[start + len(name) :].split(None, 1)[0]) if start >= 0 else 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 8192)
+    finally:
+        os.close(fd)

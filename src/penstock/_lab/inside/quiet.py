@@ -1,0 +1,45 @@
+"""Our own mistakes stay ours: nothing that the observer does may raise into the program.
+
+What a signal handler raises while our code happens to run is not our mistake, and goes on: torch tells of a
+dead worker that way, and programs end a step after a time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock._lab.inside.frames import is_user_code
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+lost: list[str] = []  # what went wrong in us, in this process; told in the log
+_MOST_LOST = 20
+
+
+def quiet(function: _F) -> _F:
+    """Make a function return None where it would raise."""
+
+    @functools.wraps(function)
+    def hushed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # the one place that swallows
+            if _is_from_signal(error):
+                raise
+            if len(lost) < _MOST_LOST:
+                lost.append(f"{function.__qualname__}: {type(error).__name__}: {error}")
+            return None
+
+    return hushed  # type: ignore[return-value] # the same signature
+
+
+def _is_from_signal(error: Exception) -> bool:
+    step = error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if is_user_code(file) or file.endswith("signal_handling.py"):
+            return True
+        step = step.tb_next
+    return False

@@ -1,0 +1,110 @@
+"""What a dataset keeps that changes from batch to batch: random generators, containers that grow."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+from penstock._lab.inside.walk import used_globals, walk
+
+_MOST_RNGS = 16
+_MOST_CONTAINERS = 64
+_CONTAINERS = (dict, list, set)
+_CLASSES_DEEP = 3  # steps from the dataset to an object whose class is looked at
+
+
+class State:
+    """Follows one dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._rngs: list[tuple[str, Any]] = []
+        self._containers: list[tuple[str, Any]] = []
+        self._find(dataset)
+        self._first = {path: _size(value) for path, value in self._containers}
+        self._before: dict[str, str] = {}
+
+    def _find(self, dataset: Any) -> None:
+        numpy: Any = sys.modules.get("numpy")
+        torch: Any = sys.modules["torch"]
+        kinds: list[Any] = [random.Random, torch.Generator]
+        if numpy is not None:
+            kinds += [numpy.random.Generator, numpy.random.RandomState]
+        seen: set[int] = set(map(id, _own()))
+        for path, value in _reachable(dataset):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, tuple(kinds)):
+                if len(self._rngs) < _MOST_RNGS and not isinstance(value, random.SystemRandom):
+                    self._rngs.append((path, value))
+            elif _grows(value) and len(self._containers) < _MOST_CONTAINERS:
+                self._containers.append((path, value))
+
+    def before(self, *, is_told: bool) -> None:
+        """A batch begins."""
+        self._before = self._states() if is_told else {}
+
+    def after(self) -> dict[str, Any]:
+        """FetchSeen's fields."""
+        caches = {path: _size(value) for path, value in self._containers}
+        grown = {path: size for path, size in caches.items() if size > self._first[path]}
+        return {"rngs": self._before, "caches": grown}
+
+    def maybe_tell(self, observer: Any, context: Any) -> None:
+        """Room for more."""
+
+    def _states(self) -> dict[str, str]:
+        found = {path: _fingerprint(rng) for path, rng in self._rngs}
+        for name, rng in zip(("random", "numpy.random", "torch"), _own(), strict=False):
+            if rng is not None:
+                found[name] = _fingerprint(rng)
+        return found
+
+
+def _reachable(dataset: Any) -> Any:
+    kinds: set[type] = set()
+    for path, value, depth in walk(dataset, "dataset", most=3_000, deepest=5):
+        yield path, value
+        kind = type(value)
+        if kind not in kinds and depth <= _CLASSES_DEEP and _is_users(kind):
+            kinds.add(kind)
+            yield from used_globals(kind)
+
+
+def _is_users(kind: type) -> bool:
+    from penstock._lab.inside.frames import is_user_code
+
+    module = sys.modules.get(kind.__module__)
+    return is_user_code(getattr(module, "__file__", None) or "<stdin>")
+
+
+def _own() -> tuple[Any, ...]:
+    """The global generators, which torch seeds."""
+    numpy: Any = sys.modules.get("numpy")
+    torch: Any = sys.modules["torch"]
+    own: Any = random.random
+    own_numpy = numpy.random.random_sample.__self__ if numpy is not None else None
+    return own.__self__, own_numpy, torch.default_generator
+
+
+def _grows(value: Any) -> bool:
+    if isinstance(value, _CONTAINERS):
+        return True
+    return hasattr(value, "cache_info") and hasattr(value, "cache_parameters")
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return dict.__len__(value)
+    if isinstance(value, list):
+        return list.__len__(value)
+    if isinstance(value, set):
+        return set.__len__(value)
+    return int(value.cache_info().currsize)
+
+
+def _fingerprint(rng: Any) -> str:
+    from penstock._engine import rng_objects
+
+    return rng_objects.fingerprint(rng_objects.state(rng)).hex()
