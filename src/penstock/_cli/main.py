@@ -13,6 +13,8 @@ COMMANDS = {
     "demo": "Run one of the classic failures with torch's loader and with ours, side by side.",
     "doctor": "Find what is wrong with a program's DataLoaders, prove it, and say what to change.",
     "explain": "Say what an error code means and what to do about it.",
+    "lint": "Find mistakes with DataLoaders in source files, without running them.",
+    "run": "Run an unmodified script with our loader in place of torch's.",
 }
 
 
