@@ -92,7 +92,8 @@ def references(batch: Any) -> list[Any]:
     found = []
     for value in leaves(batch, 64):
         if is_tensor(value) and value.layout is sys.modules["torch"].strided:
-            found.append(StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call])
+            reference = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
+            found.append(reference)
             if len(found) == _WATCHED:
                 break
     return found
