@@ -85,7 +85,7 @@ class CopyOnWriteGrowth:
             severity="error" if dies else "warning",
             message=(
                 f"each worker of {loader_named(loader)} copies `{largest.path}` ({largest.count:,} Python "
-                f"objects) as it reads it: {amounts.size(grown.seen)} more so far in {grown.workers} workers, "
+                f"objects) as it reads it: {amounts.size(grown.seen)} more in {grown.workers} workers so far, "
                 f"up to {amounts.size(total)}"
             ),
             prescription=Prescription(

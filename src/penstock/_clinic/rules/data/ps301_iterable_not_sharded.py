@@ -1,0 +1,189 @@
+"""PS301 iterable-not-sharded
+
+## What it finds
+An `IterableDataset` of which every worker yields all samples.
+
+## Why it matters
+Each worker has a copy of the dataset and iterates over the whole of it, unless `__iter__` asks which worker
+it is in. An epoch then brings every sample `num_workers` times, takes as much longer, and nothing is said.
+
+## How we know
+The contents of what each worker yields in one pass: the same stream from all of them, or the same set in
+another order, beyond the repetitions that the data itself has. Where random augmentation hides that, a whole
+epoch with workers brings exactly `num_workers` times the samples of one without. The experiment shards the
+stream among the workers.
+
+## What to do
+Let `__iter__` yield its share: `itertools.islice(stream, info.id, None, info.num_workers)` with
+`info = torch.utils.data.get_worker_info()`, or divide the files among the workers.
+
+## When we stay silent
+With fewer than two workers; when workers yield different samples; when the data repeats itself so much that
+nothing can be told from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock._clinic.contents import distinct_share, samples, streams
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import loader_named
+from penstock._lab.plan import Change
+from penstock._lab.record import LoaderSeen, Trial
+
+# Samples that two workers must have in common: fewer may be a coincidence of small data.
+FEW = 4
+# Of the shorter stream, what the other has too. Shards of one stream have nothing in common.
+COMMON = 0.6
+# Of the samples of one worker, those with a content of their own: where the data repeats itself, shards of it
+# have much in common too. Streams of the same order need less of it.
+VARIED = 0.9
+LOOSELY_VARIED = 0.3
+# A whole epoch with workers is this much longer than one without, at least, when two of them repeat it.
+LONGER = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """Workers that yield the same."""
+
+    workers: int
+    sentence: str
+    evidence: tuple[Evidence, ...]
+    is_certain: bool = True
+
+
+class IterableNotSharded:
+    """Every worker yields the whole stream."""
+
+    code: ClassVar[str] = "PS301"
+    cause: ClassVar[str] = "iterable-not-sharded"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each iterable dataset whose workers repeat each other."""
+        for loader in facts.loaders:
+            if not loader.dataset.is_iterable:
+                continue
+            for trial in facts.trials:
+                repeat = _by_content(facts, trial, loader) or _by_count(facts, trial, loader)
+                if repeat is not None:
+                    yield self._finding(loader, repeat)
+                    break
+
+    def _finding(self, loader: LoaderSeen, repeat: _Repeat) -> Finding:
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error" if repeat.is_certain else "info",
+            message=(
+                f"every one of the {repeat.workers} workers of {loader_named(loader)} yields the whole of "
+                f"`{loader.dataset.type or 'the dataset'}`: {repeat.sentence}"
+            ),
+            prescription=Prescription(
+                change=(
+                    "in `__iter__`, yield this worker's share: with `info = get_worker_info()`, "
+                    "`itertools.islice(stream, info.id, None, info.num_workers)`"
+                ),
+                expect="an epoch brings each sample once, whatever the number of workers",
+                fix=Fix("shard", loader.dataset.site),
+            ),
+            evidence=repeat.evidence,
+            where=loader.dataset.site or loader.site,
+            loader=loader.key,
+            confidence="observed" if repeat.is_certain else "suspected",
+            experiments=(
+                Experiment(
+                    title="the same loader with the stream divided among its workers",
+                    change=Change(mends=("shard-iterable",)),
+                ),
+            ),
+        )
+
+
+def _by_content(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
+    """Two workers or more that yield the same samples in one pass."""
+    alone = _whole(facts.at(loader.key, 0), loader)
+    for seen in trial.of(loader.key):
+        whole = seen.samples if seen.end == "exhausted" else 0
+        if alone and whole and whole < LONGER * alone:
+            continue  # divided: what workers have in common, the data has twice
+        lines = streams(trial, loader.key, seen.number)
+        told = [line for worker, line in lines.items() if worker >= 0 and len(set(line)) > 1]
+        varied = LOOSELY_VARIED if alone and whole else VARIED
+        if len(told) > 1 and all(_overlap(*pair, varied) for pair in itertools.pairwise(told)):
+            return _repeat(told, trial)
+    return None
+
+
+def _overlap(one: list[str], other: list[str], varied: float) -> bool:
+    """Whether two streams are one: the same beginning, or the same set in another order."""
+    short = min(len(one), len(other))
+    if one[:short] == other[:short] and (short >= FEW or len(one) == len(other)):
+        return distinct_share(one[:short]) >= LOOSELY_VARIED
+    common = set(one) & set(other)
+    is_much = len(common) >= max(FEW, COMMON * min(len(set(one)), len(set(other))))
+    return is_much and distinct_share(one) >= varied and distinct_share(other) >= varied
+
+
+def _repeat(told: list[list[str]], trial: Trial) -> _Repeat:
+    common = set.intersection(*(set(line) for line in told))
+    where = "observed run" if trial.plan.drive == "script" else "ladder"
+    return _Repeat(
+        workers=len(told),
+        sentence=f"{len(common):,} different samples came from each of them, so an epoch repeats the data",
+        evidence=(
+            Evidence("samples of each worker", ", ".join(f"{len(line):,}" for line in told), where),
+            Evidence("contents that all of them yield", f"{len(common):,}", "samples"),
+        ),
+    )
+
+
+def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
+    """A whole epoch that is exactly `num_workers` times as long as one without workers."""
+    zero = facts.at(loader.key, 0)
+    alone = _whole(zero, loader)
+    for seen in trial.of(loader.key):
+        workers = len(seen.workers)
+        together = seen.samples if seen.end == "exhausted" else 0
+        if workers < 2 or not alone or together != workers * alone:  # noqa: PLR2004 - two of anything
+            continue
+        return _Repeat(
+            workers=workers,
+            sentence=f"an epoch has {together:,} samples, and {alone:,} without workers",
+            evidence=(
+                Evidence("samples in an epoch", f"{together:,} with {workers} workers", "observed run"),
+                Evidence("samples in an epoch without workers", f"{alone:,}", "ladder"),
+            ),
+            is_certain=zero is not None and _has_common_parts(trial, loader, seen.number),
+        )
+    return None
+
+
+def _has_common_parts(trial: Trial, loader: LoaderSeen, number: int) -> bool:
+    """Whether a part of the samples that no chance changes (a name, a label) comes in the same order."""
+    lines: dict[int, list[tuple[str, ...]]] = {}
+    for seen in samples(trial, loader.key):
+        if seen.iterator == number and seen.parts and seen.worker >= 0:
+            lines.setdefault(seen.worker, []).append(seen.parts)
+    if len(lines) < 2:  # noqa: PLR2004
+        return False
+    return any(_is_common(list(lines.values()), place) for place in range(len(next(iter(lines.values()))[0])))
+
+
+def _is_common(lines: list[list[tuple[str, ...]]], place: int) -> bool:
+    short = min(len(line) for line in lines)
+    columns = {tuple(parts[place : place + 1] for parts in line[:short]) for line in lines}
+    return len(columns) == 1 and short >= FEW and len(set(next(iter(columns)))) > 1
+
+
+def _whole(trial: Trial | None, loader: LoaderSeen) -> int:
+    """Samples of a whole epoch without workers; 0 where none came to its end."""
+    if trial is None:
+        return 0
+    return next((seen.samples for seen in trial.of(loader.key) if seen.end == "exhausted"), 0)

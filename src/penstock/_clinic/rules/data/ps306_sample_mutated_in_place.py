@@ -1,0 +1,161 @@
+"""PS306 sample-mutated-in-place
+
+## What it finds
+A dataset that changes its stored samples each time it returns them.
+
+## Why it matters
+`x = self.data[i]; x *= 2; return x` changes `self.data`. With `num_workers=0` and with persistent workers the
+values drift from epoch to epoch; with fresh workers each epoch starts again from the consumer's copy, so the
+same program trains on other data when `num_workers` changes.
+
+## How we know
+Without workers and without the program's own loop, the same index gives another content in the second pass,
+while a fresh process gives the first content again, and no random generator was drawn from. The experiment
+copies what the dataset stores before it is changed.
+
+## What to do
+Change a copy: `x = self.data[i].clone()`.
+
+## When we stay silent
+When samples are random: their contents differ in a fresh process too, or a generator moved. When contents
+differ because the program sets an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock._clinic.contents import Compared, Reading, compare, readings
+from penstock._clinic.facts import Facts
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import loader_named, sample_named
+from penstock._lab.plan import Change
+from penstock._lab.record import LoaderSeen, Trial
+
+# Samples that must have been read twice, and by a fresh process: fewer prove nothing.
+FEW = 2
+# Of those, what must have changed to be worth an alarm.
+DRIFTS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Drift:
+    """Contents that change from pass to pass."""
+
+    passes: Compared  # the first pass against the second, in one process
+    fresh: Compared  # the first pass against that of another process
+
+
+class SampleMutatedInPlace:
+    """The dataset changes what it stores."""
+
+    code: ClassVar[str] = "PS306"
+    cause: ClassVar[str] = "sample-mutated-in-place"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed", "ladder"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding for each loader whose samples drift."""
+        for loader in facts.loaders:
+            zero = facts.at(loader.key, 0)
+            if zero is None or loader.dataset.is_iterable:
+                continue
+            drift = _drift(facts, zero, loader)
+            if drift is not None:
+                yield self._finding(facts, loader, drift)
+
+    def _finding(self, facts: Facts, loader: LoaderSeen, drift: _Drift) -> Finding:
+        own = _own(facts, loader)
+        changed = f"{drift.passes.differ:,} of {drift.passes.both:,} samples"
+        where = "in the program itself" if own else "at num_workers=0, and with persistent workers"
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error" if own else "warning",
+            message=(
+                f"`{loader.dataset.type or 'the dataset'}` of {loader_named(loader)} changes its stored "
+                f"samples as it returns them: {changed} have another content in the second epoch, {where}"
+            ),
+            prescription=Prescription(
+                change="change a copy of the stored sample: `.clone()` (tensor), `.copy()` (array) before it",
+                expect="each epoch begins with the same data, whatever the number of workers",
+                fix=Fix("clone-sample", loader.dataset.site, {"stored": True}),
+            ),
+            evidence=(
+                Evidence("contents that changed from pass to pass in one process", changed, "samples"),
+                Evidence(
+                    "contents of the first pass in another process",
+                    f"{drift.fresh.both - drift.fresh.differ:,} of {drift.fresh.both:,} the same",
+                    "samples",
+                ),
+                Evidence("for example", sample_named(drift.passes.example), "samples"),
+            ),
+            where=loader.dataset.site or loader.site,
+            loader=loader.key,
+            experiments=(
+                Experiment(
+                    title="the same loader without workers, with copies of what the dataset stores",
+                    change=Change(mends=("copy-samples",)),
+                    base=Change(settings={"num_workers": 0}),
+                    epochs=2,
+                ),
+            ),
+        )
+
+
+def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
+    told = readings(zero, loader.key)
+    fresh = _fresh(facts, zero, loader)
+    if len(told) < 2 or fresh is None:  # noqa: PLR2004 - two passes
+        return None
+    drift = _Drift(compare(told[0], told[1]), compare(told[0], fresh))
+    if drift.passes.both < FEW or drift.passes.share < DRIFTS:
+        return None
+    if drift.fresh.both < FEW or drift.fresh.share >= DRIFTS:
+        return None  # another process gives other contents: chance, not drift
+    return drift if not _draws(zero, loader) or _is_steady_in_workers(facts, loader) else None
+
+
+def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading | None:
+    """The first pass of another process."""
+    for trial in facts.trials:
+        told = readings(trial, loader.key)
+        if trial is not zero and told:
+            return told[0]
+    return None
+
+
+def _draws(zero: Trial, loader: LoaderSeen) -> bool:
+    """Whether a generator moved while samples were made: then they may differ by chance."""
+    states: dict[str, set[str]] = {}
+    for fetch in zero.fetches:
+        if fetch.loader == loader.key:
+            for path, state in fetch.rngs.items():
+                states.setdefault(path, set()).add(state)
+    return any(len(each) > 1 for each in states.values())
+
+
+def _is_steady_in_workers(facts: Facts, loader: LoaderSeen) -> bool:
+    """Whether fresh workers, which torch seeds anew, give the same contents in two epochs."""
+    for trial in facts.trials:
+        told = [reading for reading in readings(trial, loader.key) if reading]
+        has_workers = any(seen.workers for seen in trial.of(loader.key))
+        if not has_workers or len(told) < 2 or loader.settings.get("persistent_workers"):  # noqa: PLR2004
+            continue
+        compared = compare(told[0], told[1])
+        if compared.both >= FEW and not compared.differ:
+            return not _has_own_rng(trial, loader)
+    return False
+
+
+def _has_own_rng(trial: Trial, loader: LoaderSeen) -> bool:
+    """Whether the dataset keeps a generator: fresh workers then repeat it (PS302)."""
+    seen = trial.loader(loader.key) or loader
+    return any(each.kind in {"rng", "torch-generator"} for each in seen.things)
+
+
+def _own(facts: Facts, loader: LoaderSeen) -> bool:
+    """Whether the program's own epochs drift."""
+    told = readings(facts.observed, loader.key) if facts.observed is not None else []
+    return len(told) > 1 and compare(told[0], told[1]).share >= DRIFTS
