@@ -117,7 +117,7 @@ def _too_large(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
                 return _Mistake(
                     said=said,
                     found=found,
-                    sentence=f"it ends at {found:,}: {sample_named(failure.index)} raises {bare(failure.type)}",
+                    sentence=f"it ends at {found:,}: {sample_named(failure.index)} is not there",
                     evidence=(
                         Evidence("what was said", f"{failure.type}: {failure.text}"[:160], "observed run"),
                         Evidence("length of what the dataset holds", f"{found:,}", "samples"),
@@ -164,14 +164,10 @@ def _read(facts: Facts, loader: LoaderSeen) -> set[int]:
 def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
     """Samples past the end that are new, of a dataset that does end."""
     seen = _probed(facts, loader)
-    if (
-        seen is None
-        or seen.reach is None
-        or seen.length is None
-        or seen.reach <= seen.length
-        or not seen.past
-    ):
+    if seen is None or not seen.past or not 0 <= (seen.length or 0) < (seen.reach or 0):
         return None
+    assert seen.reach is not None
+    assert seen.length is not None
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
         return None  # cyclic, or the part of a larger one that another loader has

@@ -85,8 +85,8 @@ class CopyOnWriteGrowth:
             severity="error" if dies else "warning",
             message=(
                 f"each worker of {loader_named(loader)} copies `{largest.path}` ({largest.count:,} Python "
-                f"objects) as it reads it: {amounts.size(grown.seen)} more in {grown.workers} workers so far, "
-                f"up to {amounts.size(total)}"
+                f"objects) as it reads it: {amounts.size(grown.seen)} more in {grown.workers} workers, "
+                f"and up to {amounts.size(total)}"
             ),
             prescription=Prescription(
                 change=f"keep `{largest.path}` in one array (numpy, or bytes with offsets), not in a list",
