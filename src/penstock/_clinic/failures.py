@@ -414,3 +414,36 @@ def _refused(raised: Raised, whole: str) -> StartTrouble | None:
     if _REFUSALS.search(whole):
         return StartTrouble("unpicklable-dataset", raised.text, raised.type, site=raised.site)
     return None
+
+
+def refuses(text: str) -> bool:
+    """Whether pickle refuses something in these words."""
+    return bool(_REFUSALS.search(text))
+
+
+def unsent(trial: Trial, refused: Raised) -> Failure | None:
+    """The exception of a worker whose type a feeder refused to send, where it was one."""
+    heard = {bare(wrapped_as(each) or "") for each in trial.failures if each.phase in ECHOES}
+    for each in trial.failures:
+        name = bare(each.type)
+        is_workers = each.phase not in ECHOES | {"feeder"} and each.worker is not None
+        if is_workers and name not in heard and re.search(rf"\b{re.escape(name)}\b", refused.text):
+            return each
+    return None
+
+
+def crash(trial: Trial) -> Death | None:
+    """The first process that ended badly in the middle of the run: a worker, else the program itself.
+
+    A worker that torch ends when the program is over, or that we end with the trial, is none.
+    """
+    workers = worker_deaths(trial)
+    if workers:
+        return workers[0]
+    if trial.ended_by != "itself" or trial.outcome not in {"crash", "error"}:
+        return None
+    is_silent = trial.status not in {None, 0} and not any(each.is_fatal for each in trial.failures)
+    mains = [each for each in trial.deaths if each.worker is None]
+    if not is_silent:
+        return None
+    return mains[0] if mains else Death(0, status=trial.status, at_s=trial.seconds)

@@ -70,8 +70,8 @@ class SlowWorkerStart:
             cause=self.cause,
             severity="warning",
             message=(
-                f"{loader_named(loader)} waits {worst:.1f} s for its workers in {_epochs(slow)}: each is started"
-                f" by {loader.start_method}, imports torch{baggage}"
+                f"{loader_named(loader)} waits {worst:.1f} s for its workers in {_epochs(slow)}: each is"
+                f" started by {loader.start_method}, imports torch{baggage}"
             ),
             prescription=_prescription(loader, is_large=is_large and len(slow) == 1),
             evidence=(

@@ -60,8 +60,8 @@ class CudaBeforeFork:
             cause=self.cause,
             severity="error",
             message=(
-                f"a forked worker of {loader_named(case.loader)} uses CUDA{at_place(site)}, which its parent has"
-                " used before"
+                f"a forked worker of {loader_named(case.loader)} uses CUDA{at_place(site)}, which its parent"
+                " has used before"
             ),
             prescription=_prescription(case.loader),
             evidence=(Evidence("what torch said", short(case.failure.text), "observed run"),),

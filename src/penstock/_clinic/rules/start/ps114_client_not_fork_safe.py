@@ -107,8 +107,8 @@ class ClientNotForkSafe:
             seen = agreement(facts, loader.key)
             if workers_of(observed, loader) > 1 and seen.wrong and seen.share <= _STILL_DETERMINISTIC:
                 message = (
-                    f"{len(seen.wrong)} of {seen.checked} samples of {loader_named(loader)} differ from num_workers=0:"
-                    f" all workers talk over the one connection of `{thing.path}`"
+                    f"{len(seen.wrong)} of {seen.checked} samples of {loader_named(loader)} differ from"
+                    f" num_workers=0: all workers talk over the one connection of `{thing.path}`"
                 )
                 evidence = (
                     Evidence("samples that differ", f"{len(seen.wrong)} of {seen.checked}", "samples"),

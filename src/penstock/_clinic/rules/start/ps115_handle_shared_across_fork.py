@@ -7,7 +7,8 @@ with `seek` and `read`, a ZipFile, a TarFile, an open npz, LMDB, HDF5 or SQLite 
 ## Why it matters
 A fork shares one file offset between all workers. While one has sought and not yet read, another seeks
 elsewhere: samples are silently wrong, or archives fail with a bad checksum. The rate is low and depends on
-the load, so that a clean epoch proves nothing. LMDB, HDF5 and SQLite keep state that must not be shared either.
+the load, so that a clean epoch proves nothing. LMDB, HDF5 and SQLite keep state that must not
+be shared either.
 
 ## How we know
 The handle among the dataset's attributes, opened before the fork; its shared offset moved while only workers

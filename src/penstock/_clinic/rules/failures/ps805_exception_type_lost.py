@@ -1,0 +1,133 @@
+"""PS805 exception-type-lost
+
+## What it finds
+An exception that leaves a worker under another type: torch builds it again from one text, which fails for
+types whose constructor wants more, and raises RuntimeError instead.
+
+## Why it matters
+`except HTTPError:` in the training loop works with num_workers=0 and never fires with workers.
+
+## How we know
+The type raised in the worker and the type that reached the program. It is an error where the program's own
+source has an `except` for the type that was lost; else an info beside the exception itself.
+
+## What to do
+Give the exception a constructor that accepts one text, or catch RuntimeError and look at its text; or handle
+the exception in the dataset.
+
+## When we stay silent
+When the type arrives, and at num_workers=0.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from penstock._clinic.facts import Facts
+from penstock._clinic.failures import ECHOES, bare, claimed_by, wrapped_as
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.naming import place, sample_named
+from penstock._clinic.source import Source
+from penstock._clinic.trying import ours
+from penstock._lab.plan import Change
+from penstock._lab.record import Failure, Site, Trial
+
+_RAISED_INSTEAD = "RuntimeError"
+# `except Exception` catches what arrives instead just as well; so does what RuntimeError derives from.
+_CATCH_ALL = frozenset({"Exception", "BaseException", "RuntimeError"})
+# Types of the standard library that want more than a text, and what they can be caught as.
+_STANDARD_BASES: dict[str, tuple[str, ...]] = {
+    "HTTPError": ("URLError", "OSError", "IOError"),
+    "CalledProcessError": ("SubprocessError",),
+    "TimeoutExpired": ("SubprocessError",),
+    "UnicodeDecodeError": ("UnicodeError", "ValueError"),
+    "UnicodeEncodeError": ("UnicodeError", "ValueError"),
+    "JSONDecodeError": ("ValueError",),
+}
+
+
+class ExceptionTypeLost:
+    """The program never sees the type that its own `except` waits for."""
+
+    code: ClassVar[str] = "PS805"
+    cause: ClassVar[str] = "exception-type-lost"
+    needs: ClassVar[frozenset[str]] = frozenset({"observed"})
+
+    def check(self, facts: Facts) -> Iterator[Finding]:
+        """Yield one finding where torch had to raise another type."""
+        trial = facts.observed
+        if trial is None:
+            return
+        for heard in trial.failures:
+            name = wrapped_as(heard) if heard.phase in ECHOES else None
+            is_lost = name is not None and bare(name) != bare(heard.type)
+            if is_lost and bare(heard.type) == _RAISED_INSTEAD and claimed_by(heard) is None:
+                yield self._finding(facts, trial, heard, bare(name or ""))
+                return
+
+    def _finding(self, facts: Facts, trial: Trial, heard: Failure, name: str) -> Finding:
+        origin = next((each for each in trial.failures if bare(each.type) == name), heard)
+        catcher = _catcher(facts.source, name)
+        is_fatal = trial.outcome != "ok"
+        index = sample_named(origin.index)
+        waits = f", so `except {name}` at {place(catcher)} never fires" if catcher else ""
+        return Finding(
+            code=self.code,
+            cause=self.cause,
+            severity="error" if catcher and is_fatal else "info",
+            message=f"{name} raised for {index} in a worker reaches the program as {_RAISED_INSTEAD}{waits}",
+            prescription=Prescription(
+                f"give {name} a constructor that accepts one text, or catch it in the dataset",
+                f"`except {name}` works with workers as without",
+                fix=Fix("module-level-exception", origin.site, {"name": name, "one_text": True}),
+            ),
+            evidence=(
+                Evidence("type in the worker", origin.type, "observed run"),
+                Evidence("type in the program", heard.type, "observed run"),
+                Evidence(
+                    f"`except {name}` in the program",
+                    place(catcher) or "none",
+                    "source" if catcher else "observed run",
+                ),
+            ),
+            where=catcher or origin.site,
+            loader=heard.loader,
+            experiments=(
+                Experiment(
+                    "the program with num_workers=0", Change(settings={"num_workers": 0}), drive="script"
+                ),
+            ),
+            remedy=ours(),
+            stopped_at_s=heard.at_s if catcher and is_fatal else None,
+        )
+
+
+def _catcher(source: Source | None, name: str) -> Site | None:
+    """The `except` of the program that waits for a type by its name."""
+    for file in source.files if source else ():
+        names = {name, *_STANDARD_BASES.get(name, ()), *_bases(file.tree, name)}
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ExceptHandler) and names & _names(node.type):
+                return Site(file.path, node.lineno)
+    return None
+
+
+def _bases(tree: ast.Module, name: str) -> set[str]:
+    """The classes of the program that a class of the program derives from, by name."""
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found: set[str] = set()
+    todo = [name]
+    while todo:
+        node = classes.get(todo.pop())
+        direct = {each.id for each in (node.bases if node else ()) if isinstance(each, ast.Name)}
+        todo += sorted(direct - found)
+        found |= direct
+    return found - _CATCH_ALL
+
+
+def _names(node: ast.expr | None) -> set[str]:
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
