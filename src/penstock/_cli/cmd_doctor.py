@@ -53,17 +53,16 @@ def command(ctx: click.Context, /, target: str, arguments: tuple[str, ...], **gi
     come after two dashes: penstock doctor train.py -- --epochs 3
     """
     fix, quiet, color = given.pop("fix"), given.pop("quiet"), given.pop("color")
-    chosen = _options(ctx, given, target)
+    chosen = _options(ctx, given)
     visit = Visit(target, arguments, chosen, ctx.obj or examine, is_quiet=quiet, color=color)
     ctx.exit(visit.run(fix=fix))
 
 
-def _options(ctx: click.Context, given: dict[str, Any], target: str) -> Options:
+def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
     """What was asked for, checked: nothing starts when an option cannot be kept."""
     said = {name: value for name, value in given.items() if value not in {None, ()}}
-    folder = Path(target).parent
     try:
-        chosen = options(said, near=folder if folder.is_dir() else Path())
+        chosen = options(said, near=Path.cwd())
         if chosen.output is not None:
             output.refuse_unwritable(Path(chosen.output))
     except SettingsError as error:

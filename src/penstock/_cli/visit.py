@@ -8,6 +8,7 @@ goes too. Ends cleanly by Ctrl-C and by SIGTERM: the exam hears of both as excep
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -39,8 +40,7 @@ def examine(target: str, arguments: Sequence[str], chosen: Options, say: Callabl
     """Call the doctor."""
     from penstock import doctor
 
-    report: Report = doctor.examine(target, arguments, options=chosen, progress=say)
-    return report
+    return doctor.examine(target, arguments, progress=say, **dataclasses.asdict(chosen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,11 @@ def show(report: Report, console: Console, *, read: Read = read_lines) -> None:
         console.print(page.drawn(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
+def inked(text: str, style: str) -> Text:
+    """Just these words with a style; `Text(text, style)` would pass it on to what is appended."""
+    return Text().append(text, style)
+
+
 class Page:
     """How wide the text may be, and how a paragraph is laid out in it."""
 
@@ -77,11 +82,11 @@ class Page:
 
     def heading(self, left: Text, right: str) -> Iterator[Text]:
         """'── left ───────── right ──', or two lines where that does not fit."""
-        line = Text("── ", "dim").append_text(left).append(" ")
+        line = inked("── ", "dim").append_text(left).append(" ")
         room = self.width - line.cell_len - cell_len(right) - len(" ──") - 1
         if room < 0:
             yield line.append("─" * max(0, self.width - line.cell_len), "dim")
-            yield from self.hang(Text(), Text(right, "dim"), indent=3)
+            yield from self.hang(Text(), inked(right, "dim"), indent=3)
             return
         tail = f" {right} ──" if right else "─" * 4
         yield line.append("─" * room, "dim").append(tail, "dim")
@@ -109,7 +114,7 @@ def _report(report: Report, page: Page, read: Read) -> Iterator[Text]:
         yield from _remark(finding, page)
     yield from _ladder(report, page)
     for note in report.notes:
-        yield from page.hang(Text("note: ", "dim"), Text(words.plain(note), "dim"), indent=6)
+        yield from page.hang(inked("note: ", "dim"), inked(words.plain(note), "dim"), indent=6)
     yield from _ruled_out(report, page)
     yield from _verdict(report, page)
 
@@ -117,7 +122,7 @@ def _report(report: Report, page: Page, read: Read) -> Iterator[Text]:
 def _finding(finding: Finding, report: Report, page: Page, read: Read) -> Iterator[Text]:
     where = finding.where
     place = f"{short_path(where.file)}:{where.line}" if where else ""
-    title = Text(f"{finding.severity} {finding.code}", STYLES[finding.severity])
+    title = inked(f"{finding.severity} {finding.code}", STYLES[finding.severity])
     yield from page.heading(title.append(f" {words.plain(finding.cause)}", "bold"), place)
     yield from page.hang(Text(), Text(words.sentence(finding.message)), indent=0)
     yield from _source(finding, page, read)
@@ -137,10 +142,10 @@ def _source(finding: Finding, page: Page, read: Read) -> Iterator[Text]:
     shown = shortened(found, page.width - len(gutter))
     blank = " " * (len(gutter) - 2)
     before, marked = cell_len(shown.text[: shown.start]), cell_len(shown.text[shown.start : shown.stop])
-    yield Text(blank + "│", "blue")
-    yield Text(gutter, "blue").append(shown.text, "default")
+    yield inked(blank + "│", "blue")
+    yield inked(gutter, "blue").append(shown.text)
     carets = " " * before + "^" * max(1, marked)
-    yield Text(blank + "│ ", "blue").append(carets, STYLES[finding.severity])
+    yield inked(blank + "│ ", "blue").append(carets, STYLES[finding.severity])
     yield Text()
 
 
@@ -154,7 +159,7 @@ def _evidence(finding: Finding, page: Page) -> Iterator[Text]:
 
 def _remedy(finding: Finding, page: Page) -> Iterator[Text]:
     prescription = finding.prescription
-    yield from page.labelled("remedy", Text(words.plain(prescription.change), "bold"))
+    yield from page.labelled("remedy", inked(words.plain(prescription.change), "bold"))
     if prescription.expect:
         yield from page.labelled("", f"expect: {words.plain(prescription.expect)}")
     if prescription.patch:
@@ -189,26 +194,26 @@ def _proof(finding: Finding, page: Page) -> Iterator[Text]:
 
 def _other_way(finding: Finding, report: Report, page: Page) -> Iterator[Text]:
     if finding.cured_by_penstock:
-        command = Text(f"penstock run {short_path(report.target)}", "bold")
+        command = inked(f"penstock run {short_path(report.target)}", "bold")
         yield from page.labelled("or", command.append("  (tried here: it cured it)", "green"))
     elif finding.cured_by_penstock is False:
-        yield from page.labelled("", Text("penstock run was tried too: it does not cure this", "dim"))
+        yield from page.labelled("", inked("penstock run was tried too: it does not cure this", "dim"))
 
 
 def _remark(finding: Finding, page: Page) -> Iterator[Text]:
     where = f"{short_path(finding.where.file)}:{finding.where.line}: " if finding.where else ""
-    title = Text(f"info {finding.code} {words.plain(finding.cause)}: ", STYLES["info"])
-    yield from page.hang(Text(), title.append(where + words.plain(finding.message), "default"), indent=2)
+    title = inked(f"info {finding.code} {words.plain(finding.cause)}: ", STYLES["info"])
+    yield from page.hang(Text(), title.append(where + words.plain(finding.message)), indent=2)
     change = words.plain(finding.prescription.change)
     certainty = words.PROOFS[finding.proof.status]
-    yield from page.hang(Text(), Text(f"{change} ({certainty})", "dim"), indent=6)
+    yield from page.hang(Text(), inked(f"{change} ({certainty})", "dim"), indent=6)
     yield Text()
 
 
 def _ruled_out(report: Report, page: Page) -> Iterator[Text]:
     if report.refuted:
         names = dict.fromkeys(f"{words.plain(each.cause)} ({each.code})" for each in report.refuted)
-        text = Text("suspected, tried, and not so: " + ", ".join(names), "dim")
+        text = inked("suspected, tried, and not so: " + ", ".join(names), "dim")
         yield from page.hang(Text(), text, indent=0)
 
 
@@ -216,7 +221,7 @@ def _verdict(report: Report, page: Page) -> Iterator[Text]:
     sentence = words.verdict(report)
     stop = len(report.verdict)
     style = VERDICTS[report.verdict]
-    text = Text(sentence[:stop].replace("-", " "), style).append(sentence[stop:], "default")
+    text = inked(sentence[:stop].replace("-", " "), style).append(sentence[stop:])
     yield from page.hang(Text(), text, indent=0)
     if report.reason is not None:
         yield from _reason(report, page)
@@ -227,8 +232,8 @@ def _reason(report: Report, page: Page) -> Iterator[Text]:
     assert reason is not None
     for label, text in (("why", reason.why), ("fix", reason.fix)):
         for place, line in enumerate(words.lines(text) if text else ()):
-            yield from page.hang(Text("" if place else f"  {label}:", "bold"), Text(line), indent=8)
-    yield from page.hang(Text("  code:", "bold"), Text(reason.code), indent=8)
+            yield from page.hang(inked("" if place else f"  {label}:", "bold"), Text(line), indent=8)
+    yield from page.hang(inked("  code:", "bold"), Text(reason.code), indent=8)
 
 
 # ---- the ladder ---------------------------------------------------------------------------------
@@ -266,8 +271,8 @@ def _best(rungs: Sequence[Rung]) -> str:
 
 def _table(rungs: Sequence[Rung], title: str, page: Page) -> Iterator[Text]:
     head = f"{'workers':>9}  {'start':<10} {'outcome':<7} {'samples/s':>9}"
-    yield Text(title, "bold")
-    yield Text(head, "dim")
+    yield inked(title, "bold")
+    yield inked(head, "dim")
     fastest = max((rung.samples_per_s or 0 for rung in rungs), default=0)
     for rung in rungs:
         yield from _rung(rung, fastest, page)
@@ -279,7 +284,7 @@ def _rung(rung: Rung, fastest: float, page: Page) -> Iterator[Text]:
     row.append(f"{words.plain(rung.outcome)[:7]:<7} ", OUTCOMES.get(rung.outcome, "")).append(f"{rate:>9}  ")
     room = page.width - row.cell_len
     if rung.detail and rung.outcome != "ok":
-        detail = Text(words.plain(rung.detail, limit=LONGEST_DETAIL), "dim")
+        detail = inked(words.plain(rung.detail, limit=LONGEST_DETAIL), "dim")
         if room >= LEAST_DETAIL:
             yield from page.hang(row, detail, indent=row.cell_len)
             return

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import cycle
 from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from penstock._render.words import plain, seconds
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+ASCII_SPINNER = "|/-\\"
+REDRAWS = 8  # times a second
 
 Clock = Callable[[], float]
 
@@ -30,7 +33,7 @@ class Progress:
         self._clock = clock
         self._began = clock()
         self._sentence = ""
-        self._spinner = Spinner("dots", style="cyan")
+        self._turns = cycle(SPINNER if console.encoding.startswith("utf") else ASCII_SPINNER)
         self._live: Live | None = None
 
     def say(self, sentence: str) -> None:
@@ -38,14 +41,16 @@ class Progress:
         self._sentence = plain(sentence)
         if self._quiet:
             return
-        if not self._console.is_terminal:
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
             text = Text(f"{seconds(self._clock() - self._began):>6}  {self._sentence}")
             self._console.print(text, soft_wrap=True)
         elif self._live is None:
             self._live = Live(
-                console=self._console, get_renderable=self._line, transient=True, refresh_per_second=8
+                console=self._console, get_renderable=self._line, transient=True, refresh_per_second=REDRAWS
             )
-            self._live.start()
+            self._live.start(refresh=True)
+        else:
+            self._live.refresh()
 
     def close(self) -> None:
         """Take the live line away. May be called twice."""
@@ -53,14 +58,13 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def _line(self) -> Table:
-        elapsed = Text(seconds(round(self._clock() - self._began)), "dim")
-        line = Table.grid(padding=(0, 1))
-        line.add_column(width=1)
-        line.add_column(no_wrap=True, overflow="ellipsis")
-        line.add_column(no_wrap=True, justify="right")
-        line.add_row(self._spinner, Text(self._sentence), elapsed)
-        return line
+    def _line(self) -> Text:
+        """Spinner, sentence, seconds: one line, whatever the sentence."""
+        elapsed = f" {seconds(round(self._clock() - self._began))}"
+        sentence = Text(f" {self._sentence}")
+        # One column stays free: a full line would wrap on some terminals.
+        sentence.truncate(self._console.width - len(elapsed) - 2, overflow="ellipsis")
+        return Text(next(self._turns), "cyan").append_text(sentence).append(elapsed, "dim")
 
     def __enter__(self) -> Progress:
         return self
