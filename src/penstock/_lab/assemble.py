@@ -56,6 +56,7 @@ class Seen:
     left_shm: tuple[str, ...] = ()
     impossible: str = ""
     judgement: str = ""
+    still_s: float = 0.0  # for which nothing had moved at the end
     statuses: Mapping[int, tuple[int, float]] = field(default_factory=dict)  # of processes that ended
     in_hand: Mapping[int, tuple[str, int, int, Any]] = field(default_factory=dict)  # samples, by pid
 
@@ -94,17 +95,17 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         impossible=seen.impossible,
         judgement=seen.judgement,
     )
-    return replace(trial, outcome=outcome(trial))
+    return replace(trial, outcome=outcome(trial, still_s=seen.still_s))
 
 
-def outcome(trial: Trial) -> str:
+def outcome(trial: Trial, *, still_s: float = 0.0) -> str:
     """How the trial went: "ok", "error", "hang", "crash" or "oom"."""
     was_killed = trial.status == -signal.SIGKILL or any(
         death.status == -signal.SIGKILL for death in trial.deaths
     )
     if trial.ended_by == "memory" or (trial.host.oom_kills and was_killed):
         return "oom"
-    if trial.ended_by == "stall" or (trial.ended_by == "time" and _waited_too_long(trial)):
+    if trial.ended_by == "stall" or (trial.ended_by == "time" and _waited_too_long(trial, still_s)):
         return "hang"
     if trial.deaths or (trial.status or 0) < 0:
         return "crash"
@@ -114,7 +115,9 @@ def outcome(trial: Trial) -> str:
     return "ok"
 
 
-def _waited_too_long(trial: Trial) -> bool:
+def _waited_too_long(trial: Trial, still_s: float) -> bool:
+    if still_s >= LONG_WAIT_S and any(stall.wait_of(look) == "batch" for look in trial.looks):
+        return True
     for seen in trial.iterators:
         if seen.waiting_since_s is not None:
             waited = trial.seconds - seen.waiting_since_s

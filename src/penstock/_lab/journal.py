@@ -13,7 +13,7 @@ from typing import Any
 
 MOST_BYTES = 64 << 20  # the observer itself stops long before
 
-_KIND = re.compile(rb'"kind": ?"(batch|iter|started|enough)"')
+_KIND = re.compile(rb'"kind": ?"(batch|iter|started|ended|enough|failed)"')
 
 
 class Journal:
@@ -28,6 +28,8 @@ class Journal:
         self.why_enough: str | None = None
         self.consumers: set[int] = set()  # pids that have begun to iterate a loader
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
+        self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
+        self.has_lost_batch = False  # a worker could not send one
 
     def read(self) -> bool:
         """Take in what is new; whether there was anything."""
@@ -55,13 +57,19 @@ class Journal:
         event = parse(line)
         if event is None:
             return
+        pid, loader = event["pid"], str(event.get("loader"))
         if kind == b"enough":
             self.why_enough = str(event.get("why") or "enough")
         elif kind == b"iter":
-            self.consumers.add(event["pid"])
+            self.consumers.add(pid)
+        elif kind == b"failed":
+            self.has_lost_batch |= event.get("phase") == "feeder"
+        elif kind == b"ended":
+            self.crews.pop((pid, loader, event.get("number") or 0), None)
         else:
-            for number, pid in enumerate(event.get("workers") or ()):
-                self.workers[pid] = (str(event.get("loader")), number)
+            crew = tuple(event.get("workers") or ())
+            self.crews[pid, loader, event.get("number") or 0] = crew
+            self.workers.update({worker: (loader, number) for number, worker in enumerate(crew)})
 
     def events(self) -> list[dict[str, Any]]:
         """Every event so far, in order of time; what cannot be parsed is left out."""

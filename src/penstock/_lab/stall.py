@@ -9,7 +9,8 @@ Two questions, both pure:
 
 | what is seen | it is | seconds |
 |---|---|---|
-| consumer waits for a batch, every worker idle | a batch was lost | `CERTAIN_S` |
+| consumer waits for a batch, every worker idle | a batch was lost | `CERTAIN_S`, `KNOWN_S` if it was told |
+| the same, but a worker is gone: torch notices that every 5 s | a death, soon told | `IO_S` |
 | a worker waits for a lock of its own process that no thread there can release | a dead lock | `CERTAIN_S` |
 | ranks wait for one another; a lock shared with others; a native wait | likely a hang | `LIKELY_S` |
 | a worker waits for a socket, a pipe, a child | perhaps only a slow partner | `IO_S` |
@@ -26,7 +27,8 @@ from dataclasses import dataclass
 
 from penstock._lab.record import Frame, ProcessLook, ThreadLook
 
-PEEK_S = 2.0  # of stillness after which stacks are worth their price
+PEEK_S = 1.0  # of stillness after which stacks are worth their price
+KNOWN_S = 1.0
 CERTAIN_S = 2.5
 LIKELY_S = 6.0
 IO_S = 8.0
@@ -129,12 +131,19 @@ class Judgement:
     after_s: float = NEVER
 
 
-def judge(looks: tuple[ProcessLook, ...]) -> Judgement:
-    """What the stacks of a still patient say."""
+def judge(looks: tuple[ProcessLook, ...], *, missing: int = 0, has_lost_batch: bool = False) -> Judgement:
+    """What the stacks of a still patient say.
+
+    `missing` workers should be there and are not; `has_lost_batch`: one has told that it could not send it.
+    """
     consumers = [look for look in looks if look.role in {"main", "rank"}]
     waits = {look.pid: wait_of(look) for look in consumers}
     if "batch" in waits.values() or "start" in waits.values():
-        return _of_batch(looks, waits)
+        found = _of_batch(looks, waits)
+        if missing:
+            return Judgement(found.kind, max(found.after_s, IO_S))
+        is_known = has_lost_batch and found.kind == "lost-batch"
+        return Judgement(found.kind, KNOWN_S) if is_known else found
     if "shutdown" in waits.values():
         count = sum(look.role == "worker" for look in looks)
         return Judgement("shutdown", SHUTDOWN_S * max(2, count + 1))
@@ -148,15 +157,21 @@ def judge(looks: tuple[ProcessLook, ...]) -> Judgement:
 
 def _of_batch(looks: tuple[ProcessLook, ...], waits: Mapping[int, str]) -> Judgement:
     workers = [look for look in looks if look.role == "worker"]
+    # A process beside them that works may be the one they wait for.
+    is_served = any(look.role == "other" and look.cpu_moved for look in looks)
     if not workers:  # num_workers=0: the dataset runs in the consumer; or its workers are not born yet
         alone = [_of_thread(look) for look in looks if waits.get(look.pid) in {"batch", "start"}]
-        return max(alone, key=lambda each: each.after_s, default=Judgement("native", IO_S))
+        return _longest(alone, is_served=is_served)
     busy = [look for look in workers if not is_idle(look)]
     if not busy:
         return Judgement("lost-batch", CERTAIN_S)
-    kinds = [_of_thread(look) for look in busy]
-    # Whoever may still move decides: as long as one may, the others may be waiting for it.
-    return max(kinds, key=lambda each: each.after_s)
+    return _longest([_of_thread(look) for look in busy], is_served=is_served)
+
+
+def _longest(found: list[Judgement], *, is_served: bool) -> Judgement:
+    """Whoever may still move decides: as long as one may, the others may be waiting for it."""
+    longest = max(found, key=lambda each: each.after_s, default=Judgement("native", IO_S))
+    return Judgement(longest.kind, SLEEP_S) if is_served and longest.kind == "io" else longest
 
 
 def _of_thread(look: ProcessLook) -> Judgement:

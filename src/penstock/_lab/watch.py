@@ -5,6 +5,7 @@ Runs in the thread of the trial. What a silence means is decided by `stall`; her
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -120,7 +121,7 @@ class Watch:
             self._tell("starting" if not self.journal.consumers else "waiting for the first batch")
 
     def _is_stalled(self, now: float, alive: list[Process]) -> bool:
-        if not self.journal.consumers:
+        if not self._consumers(alive):
             return False
         hands = page.read(self._plan.log)
         if self._has_news or hands != self._hands:
@@ -144,7 +145,11 @@ class Watch:
 
     def _peek(self, alive: list[Process]) -> None:
         self._look(alive)
-        self._judgement = stall.judge(self._looks)
+        here = {process.pid for process in alive}
+        expected = {pid for crew in self.journal.crews.values() for pid in crew}
+        self._judgement = stall.judge(
+            self._looks, missing=len(expected - here), has_lost_batch=self.journal.has_lost_batch
+        )
         self._still.excuse(time.monotonic(), self._beats(alive))
 
     def _look(self, processes: list[Process]) -> None:
@@ -152,8 +157,12 @@ class Watch:
         self._looks = look.take(processes, self._roles(processes))
         self._looked_at = time.monotonic()
 
+    def _consumers(self, alive: list[Process]) -> set[int]:
+        """Those that have told it, and those that have workers of torch's."""
+        return self.journal.consumers | {process.parent for process in alive if vitals.is_worker(process)}
+
     def _beats(self, alive: list[Process]) -> dict[int, Beat]:
-        consumers = self.journal.consumers
+        consumers = self._consumers(alive)
         beats = {}
         for process in alive:
             if process.pid in consumers:
@@ -164,22 +173,26 @@ class Watch:
 
     def _roles(self, processes: list[Process]) -> dict[int, Role]:
         hands = page.read(self._plan.log)
+        consumers = self._consumers(processes)
         roles = {}
         for process in processes:
             pid = process.pid
             loader, worker = self.journal.workers.get(pid, (None, None))
             in_hand, _, number, index = hands.get(pid, (None, 0, None, None))
             roles[pid] = Role(
-                self._role(process), worker if worker is not None else number, loader or in_hand, index
+                self._role(process, consumers),
+                worker if worker is not None else number,
+                loader or in_hand,
+                index,
             )
         return roles
 
-    def _role(self, process: Process) -> str:
+    def _role(self, process: Process, consumers: set[int]) -> str:
         if process.pid == self._patient.pid:
             return "main"
         if process.pid in self.journal.workers or vitals.is_worker(process):
             return "worker"
-        return "rank" if process.pid in self.journal.consumers else "other"
+        return "rank" if process.pid in consumers else "other"
 
     def note_holdings(self) -> None:
         """Just before all is ended: what the processes hold outside of themselves."""
@@ -199,7 +212,7 @@ class Watch:
             ended_at=self._ended_at,
             main=patient.pid,
             ended_by=self._ended_by,
-            status=patient.status if is_own_end else None,
+            status=self._status() if is_own_end else None,
             host=host_seen,
             looks=self._looks if self._ended_by in {"stall", "time"} else (),
             vitals=tuple(self._vitals),
@@ -209,6 +222,12 @@ class Watch:
             left_shm=left if is_own_end else (),
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
+            still_s=self._still.seconds,
             statuses={**self._statuses, **(patient.reaped if is_own_end else {})},
             in_hand=page.read(self._plan.log),
         )
+
+    def _status(self) -> int:
+        if self._patient.status is not None:
+            return self._patient.status
+        return -signal.SIGKILL  # the program has killed its warden, and the kernel the program with it

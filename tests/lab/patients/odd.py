@@ -1,0 +1,84 @@
+"""Programs that misbehave without any loader: which one, the argument says."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def prints():
+    line = "x" * 4095 + "\n"
+    while True:
+        sys.stdout.write(line)
+
+
+def multiplies():
+    for _ in range(600):
+        subprocess.Popen(["/bin/sleep", "60"])
+    time.sleep(60)
+
+
+def daemonises():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 3)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    print("parent leaves")
+
+
+def ignores():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def loops():
+    while True:
+        pass
+
+
+def asks():
+    input("which data set? ")
+
+
+def wanders():
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
+    print("still here")
+
+
+def leaves():
+    print("bye", flush=True)
+    os._exit(0)
+
+
+def eats():
+    held = []
+    while True:
+        held.append(bytearray(b"x" * (8 << 20)))
+        time.sleep(0.005)
+
+
+def litters():
+    tempfile.mkdtemp(prefix="forgotten-")
+    with open("/dev/shm/torch_%d_1_0" % os.getpid(), "w") as file:
+        file.write("x")
+
+
+def kills_its_parent():
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def fails():
+    raise ValueError("nothing works")
+
+
+globals()[sys.argv[1]]()
