@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock._engine.policy import ErrorPolicy
+    from penstock._install import install
     from penstock._loader import DataLoader
 
-__all__ = ["DataLoader", "ErrorPolicy", "__version__"]
+__all__ = ["DataLoader", "ErrorPolicy", "__version__", "install"]
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from penstock._engine.policy import ErrorPolicy
 
         return ErrorPolicy
+    if name == "install":
+        from penstock._install import install
+
+        return install
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
