@@ -123,6 +123,11 @@ PAGES: dict[str, tuple[str, str]] = {
         "dataset, collate function or sampler cannot be copied: an open file, a lock, a connection. Open it "
         "lazily, in the worker; or save the code as a script, and run `penstock doctor` on that.",
     ),
+    "PS922": (
+        "the program fails in a loader, and the cause was not found",
+        "What was seen is in the report: the ladder, the exception or the stacks. None of the causes that "
+        "the doctor knows explains it. `penstock run` may still carry the program through.",
+    ),
 }
 
 _GPU = re.compile(
@@ -204,11 +209,26 @@ def failed_elsewhere(trial: Trial) -> Reason | None:
     """Why the program stopped after its loaders had been used, in its own code; None when it did not."""
     if trial.ended_by in {"output", "processes", "memory"}:
         return _too_much(trial)
-    raised = raised_by(trial)
-    if raised is None or _in_a_loader(trial) or trial.status in {0, None} or trial.ended_by != "itself":
+    if trial.outcome == "ok":
         return None
+    raised = raised_by(trial)
+    if raised is None or _in_a_loader(trial) or trial.outcome in {"hang", "oom"}:
+        return _unexplained(trial, raised)
     what = f"the program raised {_said(raised)}{_at(raised.site)}, in its own code and not in a loader"
     return Reason("PS919", what, _last_lines(raised.traceback or trial.stderr), _fix("PS919"))
+
+
+def _unexplained(trial: Trial, raised: Raised | None) -> Reason:
+    """For an illness that no rule knows: it is not called health."""
+    said = (
+        "hung"
+        if trial.outcome == "hang"
+        else f"raised {_said(raised)}"
+        if raised
+        else f"ended: {trial.outcome}"
+    )
+    what = f"the program {said} while it used a loader, and the cause was not found"
+    return Reason("PS922", what, _where_it_was(trial.looks) or _last_lines(trial.stderr), _fix("PS922"))
 
 
 def _in_a_loader(trial: Trial) -> bool:
@@ -287,6 +307,7 @@ _HOW_TO_GO_ON = {
     "PS918": "set them for one rank: RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
     "MASTER_PORT=29500 penstock doctor train.py",
     "PS919": "repair that line first, then examine again",
+    "PS922": "see the ladder and the stacks in the report; `penstock run` may carry the program through",
     "PS921": "open it lazily, in the worker; or save the code as a script and run `penstock doctor` on that",
 }
 

@@ -14,7 +14,7 @@ def test_without_a_word_the_defaults_hold(tmp_path):
 
 def test_pyproject_is_read_and_the_call_has_the_last_word(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.penstock]\ntimeout = 60\nignore = ["PS4"]\n[tool.penstock.per-file-ignores]\n"old_*.py" = ["PS1"]\n'
+        '[tool.penstock]\ntimeout = 60\nignore = ["PS4"]\nper-file-ignores = {"old_*.py" = ["PS1"]}\n'
     )
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)

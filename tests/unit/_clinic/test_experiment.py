@@ -1,0 +1,156 @@
+"""What trials without and with a change have shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock._clinic.experiment import faster, gone, ill, same, smaller, speed, wrong_samples
+from penstock._clinic.finding import Experiment
+from penstock._lab.plan import Change, Plan
+from penstock._lab.record import (
+    Death,
+    Failure,
+    FetchSeen,
+    IteratorSeen,
+    LoaderSeen,
+    SampleSeen,
+    Trial,
+    Vitals,
+)
+
+KEY = "train.py:9#0"
+SPAWN = Experiment("under spawn", Change(settings={"multiprocessing_context": "spawn"}))
+FASTER = Experiment("with 2 workers", Change(settings={"num_workers": 2}), "faster")
+
+
+def passed(batches, loader=KEY):
+    return IteratorSeen(loader, batches=batches, waits=(0.1,) * batches, steps=(0.0,) * batches)
+
+
+def well(batches=10, **fields):
+    return Trial(iterators=(passed(batches),), **fields)
+
+
+def raised(name, batches=3, **fields):
+    failure = Failure(name, "text", loader=KEY, phase="sample", is_fatal=True, **fields)
+    return Trial(outcome="error", status=1, iterators=(passed(batches),), failures=(failure,))
+
+
+HUNG = Trial(outcome="hang", ended_by="stall", iterators=(passed(3),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        (HUNG, well(), "verified"),
+        (HUNG, HUNG, "refuted"),
+        (raised("ValueError"), raised("ValueError"), "refuted"),
+        (raised("ValueError"), raised("KeyError", batches=5), "verified"),
+        (raised("ValueError"), raised("KeyError", batches=0), "not-tested"),
+        (HUNG, raised("PicklingError", batches=0), "not-tested"),
+        (well(), well(), "not-tested"),
+    ],
+)
+def test_an_ill_is_gone_when_the_program_gets_past_it(before, after, status):
+    assert gone("t", before, after, KEY).status == status
+
+
+def test_a_silent_ill_is_judged_by_the_rule_itself():
+    sick, cured = well(batches=9), well(batches=10)
+    fires = lambda trial: trial is sick  # noqa: E731
+    assert gone("t", sick, cured, KEY, fires).status == "verified"
+    assert gone("t", sick, sick, KEY, fires).status == "refuted"
+    assert gone("t", cured, cured, KEY, fires).status == "not-tested"
+    assert gone("t", sick, HUNG, KEY, fires).status == "not-tested"
+
+
+def test_an_exception_that_the_program_caught_counts_for_its_own_loader_only():
+    caught = Trial(iterators=(passed(3),), failures=(Failure("ValueError", loader=KEY, index=7),))
+    assert ill(caught, KEY).index == 7
+    assert ill(caught, "other") is None
+    assert ill(caught, None) is None
+
+
+def test_a_killed_worker_is_told_by_its_status():
+    assert str(ill(Trial(outcome="crash", deaths=(Death(7, status=-11),)), KEY)) == "status -11"
+
+
+def samples(*pairs):
+    return tuple(SampleSeen(KEY, index=index, digest=digest) for index, digest in pairs)
+
+
+def test_samples_are_held_against_the_reference_by_index():
+    reference = Trial(samples=samples((0, "a"), (1, "b"), (2, "c"), (2, "d")))
+    wrong = Trial(samples=samples((0, "x"), (1, "b"), (2, "y"), (5, "z")))
+    got = wrong_samples(wrong, reference, KEY)
+    assert (got.compared, got.wrong) == (2, 1)  # 2 is random in the reference itself, 5 is unknown
+
+
+def test_same_is_verified_when_wrong_samples_become_right():
+    reference = Trial(samples=samples((0, "a"), (1, "b")))
+    wrong, right = Trial(samples=samples((0, "x"), (1, "b"))), Trial(samples=samples((0, "a"), (1, "b")))
+    assert same("t", wrong, right, reference, KEY).status == "verified"
+    assert same("t", wrong, wrong, reference, KEY).status == "refuted"
+    assert same("t", right, right, reference, KEY).status == "not-tested"
+
+
+def growing(per_sample):
+    fetches = [
+        FetchSeen(KEY, worker=0, pid=5, indices=(0,) * 8, began_s=turn, uss=1000 + per_sample * 8 * turn)
+        for turn in range(30)
+    ]
+    return Trial(fetches=tuple(fetches), loaders=(LoaderSeen(KEY),))
+
+
+def test_growth_is_smaller_when_its_slope_is():
+    grow = Experiment("packed", Change(mends=("pack",)), "smaller", ratio=2.0)
+    assert smaller(grow, growing(100), growing(3), KEY, "copy-on-write-growth").status == "verified"
+    assert smaller(grow, growing(100), growing(90), KEY, "copy-on-write-growth").status == "refuted"
+    assert smaller(grow, growing(0), growing(0), KEY, "copy-on-write-growth").status == "not-tested"
+
+
+def test_a_change_that_breaks_the_program_proves_nothing_about_memory():
+    grow = Experiment("packed", Change(mends=("pack",)), "smaller")
+    assert smaller(grow, growing(100), HUNG, KEY, "copy-on-write-growth").status == "not-tested"
+
+
+def test_a_peak_is_smaller_when_the_highest_vital_sign_is():
+    less = Experiment("prefetch_factor=1", Change(settings={"prefetch_factor": 1}), "smaller")
+    high, low = (Trial(vitals=(Vitals(1.0, shm_used=size),)) for size in (900, 300))
+    assert smaller(less, high, low, KEY, "prefetch-memory").status == "verified"
+
+
+def timed(wait):
+    plan = Plan(drive="loader", loader=KEY)
+    seen = IteratorSeen(KEY, batches=20, samples=160, waits=(wait,) * 20, steps=(0.0,) * 20)
+    return Trial(plan=plan, iterators=(seen,))
+
+
+def test_speed_is_verified_when_every_round_agrees_and_the_median_is_enough():
+    proof = faster(FASTER, [(timed(0.2), timed(0.1)), (timed(0.2), timed(0.12))], KEY)
+    assert proof.status == "verified"
+    assert proof.after["gain"] == pytest.approx(1.83, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [(timed(0.2), timed(0.15)), (timed(0.2), timed(0.15))],  # 1.33x
+        [(timed(0.2), timed(0.02)), (timed(0.2), timed(0.21))],  # one round says the contrary
+    ],
+)
+def test_a_small_or_doubtful_gain_is_refuted(rounds):
+    assert faster(FASTER, rounds, KEY).status == "refuted"
+
+
+def test_one_round_decides_nothing():
+    assert faster(FASTER, [(timed(0.2), timed(0.1))], KEY).status == "not-tested"
+
+
+def test_a_change_that_breaks_the_program_is_no_gain():
+    assert faster(FASTER, [(timed(0.2), timed(0.1)), (timed(0.2), HUNG)], KEY).status == "not-tested"
+
+
+def test_the_speed_of_a_program_counts_its_own_steps():
+    seen = IteratorSeen(KEY, batches=10, samples=80, waits=(0.1,) * 10, steps=(0.3,) * 10)
+    assert speed(Trial(iterators=(seen,)), KEY) == pytest.approx(20)
