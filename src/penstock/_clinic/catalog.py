@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 from penstock._clinic.rule import Rule
+from penstock._clinic.rules import data, endings, failures, limits, source, speed, start
 
-FAMILIES = ("start", "limits", "data", "failures", "endings", "speed", "source")
-
-
-def _family(name: str) -> tuple[Rule, ...]:
-    module = f"penstock._clinic.rules.{name}"
-    if importlib.util.find_spec(module) is None:
-        return ()
-    rules: tuple[Rule, ...] = getattr(importlib.import_module(module), "RULES", ())
-    return rules
-
-
-RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in _family(family))
+RULES: tuple[Rule, ...] = (
+    *start.RULES,
+    *limits.RULES,
+    *data.RULES,
+    *failures.RULES,
+    *endings.RULES,
+    *speed.RULES,
+    *source.RULES,
+)
