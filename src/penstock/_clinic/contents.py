@@ -72,12 +72,12 @@ def random_share(facts: Facts, key: str) -> float | None:
     return sum(len(known[index]) > 1 for index in twice) / len(twice) if twice else None
 
 
-def streams(trial: Trial, key: str, number: int) -> dict[int, list[str]]:
-    """By worker: the digests of what it made in one pass, in order."""
-    found: dict[int, list[str]] = defaultdict(list)
+def streams(trial: Trial, key: str, number: int) -> dict[int, Reading]:
+    """By worker: what it made in one pass, by its number in that worker (some may have gone unseen)."""
+    found: dict[int, Reading] = defaultdict(dict)
     for seen in samples(trial, key):
-        if seen.iterator == number:
-            found[seen.worker].append(seen.digest)
+        if seen.iterator == number and seen.worker >= 0:
+            found[seen.worker][keyed(seen.index)] = seen.digest
     return dict(found)
 
 

@@ -24,7 +24,7 @@ class Said:
         """Where the line comes from, as evidence names it."""
         if self.failure is None:
             return "standard error"
-        if self.failure.worker is None:
+        if self.failure.worker is None or self.failure.worker < 0:
             return "the consumer"
         return f"worker {self.failure.worker}"
 

@@ -25,11 +25,12 @@ nothing can be told from it.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock._clinic.contents import distinct_share, samples, streams
+from penstock._clinic.contents import Reading, compare, distinct_share, keyed, samples, streams
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
@@ -114,31 +115,32 @@ def _by_content(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | Non
         if alone and whole and whole < LONGER * alone:
             continue  # divided: what workers have in common, the data has twice
         lines = streams(trial, loader.key, seen.number)
-        told = [line for worker, line in lines.items() if worker >= 0 and len(set(line)) > 1]
+        told = [line for line in lines.values() if len(set(line.values())) > 1]
         varied = LOOSELY_VARIED if alone and whole else VARIED
         if len(told) > 1 and all(_overlap(*pair, varied) for pair in itertools.pairwise(told)):
             return _repeat(told, trial)
     return None
 
 
-def _overlap(one: list[str], other: list[str], varied: float) -> bool:
-    """Whether two streams are one: the same beginning, or the same set in another order."""
-    short = min(len(one), len(other))
-    if one[:short] == other[:short] and (short >= FEW or len(one) == len(other)):
-        return distinct_share(one[:short]) >= LOOSELY_VARIED
-    common = set(one) & set(other)
-    is_much = len(common) >= max(FEW, COMMON * min(len(set(one)), len(set(other))))
-    return is_much and distinct_share(one) >= varied and distinct_share(other) >= varied
+def _overlap(one: Reading, other: Reading, varied: float) -> bool:
+    """Whether two streams are one: the same place by place, or the same set in another order."""
+    places = compare(one, other)
+    if not places.differ and (places.both >= FEW or len(one) == len(other) == places.both):
+        return distinct_share(one.values()) >= LOOSELY_VARIED
+    first, second = set(one.values()), set(other.values())
+    is_much = len(first & second) >= max(FEW, COMMON * min(len(first), len(second)))
+    is_varied = min(distinct_share(one.values()), distinct_share(other.values())) >= varied
+    return is_much and is_varied
 
 
-def _repeat(told: list[list[str]], trial: Trial) -> _Repeat:
-    common = set.intersection(*(set(line) for line in told))
+def _repeat(told: list[Reading], trial: Trial) -> _Repeat:
+    common = set.intersection(*(set(line.values()) for line in told))
     where = "observed run" if trial.plan.drive == "script" else "ladder"
     return _Repeat(
         workers=len(told),
         sentence=f"{len(common):,} different samples came from each of them, so an epoch repeats the data",
         evidence=(
-            Evidence("samples of each worker", ", ".join(f"{len(line):,}" for line in told), where),
+            Evidence("samples looked at, by worker", ", ".join(f"{len(line):,}" for line in told), where),
             Evidence("contents that all of them yield", f"{len(common):,}", "samples"),
         ),
     )
@@ -166,20 +168,20 @@ def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
 
 
 def _has_common_parts(trial: Trial, loader: LoaderSeen, number: int) -> bool:
-    """Whether a part of the samples that no chance changes (a name, a label) comes in the same order."""
-    lines: dict[int, list[tuple[str, ...]]] = {}
+    """Whether a part of the samples that no chance changes (a name, a label) is the same place by place."""
+    lines: dict[int, dict[int, Reading]] = defaultdict(lambda: defaultdict(dict))
     for seen in samples(trial, loader.key):
-        if seen.iterator == number and seen.parts and seen.worker >= 0:
-            lines.setdefault(seen.worker, []).append(seen.parts)
-    if len(lines) < 2:  # noqa: PLR2004
+        if seen.iterator == number and seen.worker >= 0:
+            for place, digest in enumerate(seen.parts):
+                lines[place][seen.worker][keyed(seen.index)] = digest
+    return any(_is_common(list(of.values())) for of in lines.values())
+
+
+def _is_common(columns: list[Reading]) -> bool:
+    if len(columns) < 2 or len(set(columns[0].values())) < 2:  # noqa: PLR2004 - two of anything
         return False
-    return any(_is_common(list(lines.values()), place) for place in range(len(next(iter(lines.values()))[0])))
-
-
-def _is_common(lines: list[list[tuple[str, ...]]], place: int) -> bool:
-    short = min(len(line) for line in lines)
-    columns = {tuple(parts[place : place + 1] for parts in line[:short]) for line in lines}
-    return len(columns) == 1 and short >= FEW and len(set(next(iter(columns)))) > 1
+    pairs = [compare(*pair) for pair in itertools.pairwise(columns)]
+    return all(pair.both >= FEW and not pair.differ for pair in pairs)
 
 
 def _whole(trial: Trial | None, loader: LoaderSeen) -> int:

@@ -98,7 +98,7 @@ def _is_short(trial: Trial) -> bool:
 
 def _raised(trial: Trial) -> Said | None:
     for failure in trial.failures:
-        is_its = failure.worker is not None and failure.phase in {"sample", "collate", "feeder", "init"}
+        is_its = failure.phase in {"sample", "collate", "feeder", "init"} and (failure.worker or 0) >= 0
         if is_its and _TEXT.search(f"{failure.type}: {failure.text}") and not _is_out_of_maps(trial):
             return Said(f"worker {failure.worker} raised {failure.type}", trial, failure)
     return None

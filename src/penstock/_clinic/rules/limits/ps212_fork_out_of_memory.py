@@ -85,7 +85,7 @@ def _refused(trial: Trial) -> Said | None:
         line = f"{failure.type}: {failure.text.splitlines()[0] if failure.text else ''}"
         if _PAGING.search(line):
             return Said(line, trial, failure)
-        is_heard = failure.worker is None and failure.phase in {"next", "program"}
+        is_heard = failure.worker in {None, -1} and failure.phase in {"next", "program"}
         is_start = failure.phase == "start" or (is_heard and _FORK.search(failure.traceback))
         if is_start and _TEXT.search(line):
             return Said(line, trial, failure)
