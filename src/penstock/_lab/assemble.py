@@ -9,8 +9,9 @@ Guarantees:
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from penstock._lab.record import (
 
 LONG_WAIT_S = 10.0  # for one batch, at the time limit: with no batch after that long, nobody calls it slow
 _EXPECTED_ENDS = (0, -signal.SIGTERM)  # of a worker that its loader has ended
+_GONE = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:exited unexpectedly|is killed)")
 
 Event = dict[str, Any]
 _T = TypeVar("_T")
@@ -236,6 +238,10 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
             pid=pid, worker=event.get("worker"), loader=event.get("loader"), status=status,
             at_s=event["at"] - seen.began_at,
         )  # fmt: skip
+    for pid, at in _told_gone(of):
+        loader, worker = workers.get(pid, (None, None))
+        status = seen.statuses.get(pid, (None, 0.0))[0]
+        found.setdefault(pid, Death(pid, worker, loader, status, at_s=at - seen.began_at))
     for pid, (status, at) in seen.statuses.items():
         if pid in found or status in _EXPECTED_ENDS or (pid == seen.main and status >= 0):
             continue
@@ -244,6 +250,13 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
             loader, worker = workers.get(pid, (None, None))
             found[pid] = Death(pid, worker, loader, status, at_s=at - seen.began_at)
     return tuple(_with_sample(death, seen) for death in found.values())
+
+
+def _told_gone(of: Mapping[str, list[Event]]) -> Iterator[tuple[int, float]]:
+    """Workers that torch itself found missing, whatever their status."""
+    for event in of.get("failed", ()):
+        for match in _GONE.finditer(str(event.get("text"))):
+            yield from ((int(word), event["at"]) for word in match[1].replace(",", " ").split())
 
 
 def _workers(of: Mapping[str, list[Event]]) -> dict[int, tuple[str | None, int | None]]:

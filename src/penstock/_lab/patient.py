@@ -160,6 +160,9 @@ class Patient:
         self._is_closed = True
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(OSError):
+                self._process.stdin.write(b"end\n")
+                self._process.stdin.flush()
+            with contextlib.suppress(OSError):
                 self._process.stdin.close()
         known = tree.below(self.warden) if not self.is_over else []
         deadline = time.monotonic() + END_S

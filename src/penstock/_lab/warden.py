@@ -1,13 +1,13 @@
 """The warden: a small process between the trial and the patient, from which nothing escapes.
 
-    trial ──order, then silence──▶ warden ──fork, exec──▶ patient ──▶ workers, ranks, daemons …
+    trial ──order, later a word──▶ warden ──fork, exec──▶ patient ──▶ workers, ranks, daemons …
           ◀──one JSON a line──────        ◀──────────── orphans come back to it
 
 Guarantees:
 
 * Every process that the patient starts stays below the warden, for it adopts orphans.
-* When the trial closes its end of the order pipe, or dies, the warden kills all of them until none is left,
-  removes the trial's folder, and ends.
+* When the program has ended, or the trial says so, or dies, the warden kills all of them until none is left.
+  It removes the trial's folder if the trial cannot.
 * It imports nothing but the standard library and the two small modules beside it, and starts in ~50 ms.
 
 What it says: {"pid": N, "impossible": text} when the patient runs, {"refused": text} when it could not be
@@ -41,20 +41,32 @@ _MANY = 40  # processes: more are stopped first, so that they cannot multiply wh
 
 def main() -> None:
     """Carry out one order."""
-    order = json.loads(sys.stdin.buffer.readline())
+    parent = os.getppid()
+    order = json.loads(_line())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     wake = _wake_on_child()
     with contextlib.suppress(OSError):
         namespace.adopt_orphans()
+    is_alone = False
     try:
-        _watch(order, wake)
+        is_alone = _watch(order, wake)
     finally:
         _end_all()
-        shutil.rmtree(order["folder"], ignore_errors=True)
+        if is_alone or os.getppid() != parent:
+            shutil.rmtree(order["folder"], ignore_errors=True)
 
 
-def _watch(order: dict[str, Any], wake: int) -> None:
+def _line() -> bytes:
+    """The order: one line, and not a byte more, for what follows is awaited with `select`."""
+    parts = []
+    while (byte := os.read(0, 1)) not in {b"\n", b""}:
+        parts.append(byte)
+    return b"".join(parts)
+
+
+def _watch(order: dict[str, Any], wake: int) -> bool:
+    """Until the program has ended, or shall be ended; whether the trial is no more."""
     pid, impossible = _start(order)
     _say(pid=pid, impossible=impossible)
     orders, ended_at = sys.stdin.fileno(), 0.0
@@ -62,14 +74,14 @@ def _watch(order: dict[str, Any], wake: int) -> None:
         pause = None if not ended_at else max(0.0, ended_at + GRACE_S - time.monotonic())
         ready = select.select([orders, wake], [], [], pause)[0]
         if orders in ready:
-            return  # the trial has seen enough, or is no more
+            return not os.read(orders, 64)  # a word: it has seen enough; none: it has died
         if wake in ready:
             os.read(wake, 4096)
         if pid in _reap():
             ended_at = time.monotonic()
         if ended_at and (time.monotonic() >= ended_at + GRACE_S or not _alive()):
             _say(left=[process.name for process in _alive()])
-            return
+            return False
 
 
 def _start(order: dict[str, Any]) -> tuple[int, str]:

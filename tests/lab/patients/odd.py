@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 
 def prints():
@@ -50,7 +51,7 @@ def asks():
 def wanders():
     folder = tempfile.mkdtemp()
     os.chdir(folder)
-    os.rmdir(folder)
+    Path(folder).rmdir()
     print("still here")
 
 
@@ -68,8 +69,7 @@ def eats():
 
 def litters():
     tempfile.mkdtemp(prefix="forgotten-")
-    with open("/dev/shm/torch_%d_1_0" % os.getpid(), "w") as file:
-        file.write("x")
+    Path(f"/dev/shm/torch_{os.getpid()}_1_0").write_text("x")
 
 
 def kills_its_parent():
