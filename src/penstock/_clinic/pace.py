@@ -10,6 +10,7 @@ joins both for a loader on which a program really waits. Pure.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import statistics
 from collections import defaultdict
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from penstock._clinic.facts import Facts
+from penstock._lab.plan import Change
 from penstock._lab.record import FetchSeen, IteratorSeen, Trial
 
 
@@ -218,13 +220,17 @@ def rates(facts: Facts, key: str) -> dict[int, float]:
     """Samples per second on the ladder, by num_workers: the median of all trials with that number."""
     found: dict[int, list[float]] = defaultdict(list)
     for trial in (*facts.ladder, *facts.timings):
-        settings = trial.plan.change.settings
-        if trial.plan.loader != key or set(settings) - {"num_workers"} or trial.plan.change.use_penstock:
+        if trial.plan.loader != key or not _is_a_rung(trial.plan.change):
             continue
         speed = rate(trial, key)
         if speed is not None:
             found[_workers(trial, key)].append(speed)
     return {workers: statistics.median(speeds) for workers, speeds in sorted(found.items())}
+
+
+def _is_a_rung(change: Change) -> bool:
+    """Whether nothing but the number of workers differs."""
+    return dataclasses.replace(change, settings={}) == Change() and set(change.settings) <= {"num_workers"}
 
 
 def idle_cpus(trial: Trial, key: str) -> float | None:

@@ -1,0 +1,1 @@
+"""Per code: where a rule fires, and where it stays silent."""

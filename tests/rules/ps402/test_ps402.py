@@ -1,0 +1,48 @@
+"""PS402 transform-bound."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.speed.ps402_transform_bound import TransformBound
+from tests.rules.pacing import Program
+
+SICK = Program(workers=2, made_s=0.1, wait_s=0.05, used_cpus=1.9)
+
+
+def found(program):
+    return list(TransformBound().check(program.facts))
+
+
+def test_workers_that_compute_all_the_time_are_told_as_an_info():
+    (finding,) = found(SICK)
+
+    assert finding.severity == "info"
+    assert finding.message == (
+        "training waits for data 98 % of the time, and 2 workers compute all the while, mostly in the dataset"
+    )
+    assert not finding.experiments
+
+
+def test_collate_is_named_where_it_takes_the_time():
+    (finding,) = found(SICK.but(collate_s=0.08))
+
+    assert finding.message.endswith("mostly in collate")
+
+
+def test_more_workers_than_cpus_share_them():
+    assert found(SICK.but(workers=4, made_s=0.2, cpu_share=0.5))
+
+
+def test_workers_that_wait_do_not_compute():
+    assert not found(SICK.but(cpu_share=0.2))
+
+
+def test_fewer_workers_than_cpus_are_another_cause():
+    assert not found(SICK.but(workers=1))
+
+
+def test_hand_over_is_another_cause():
+    assert not found(SICK.but(made_s=0.01))
+
+
+def test_idle_cpus_are_another_cause():
+    assert not found(SICK.but(used_cpus=0.4))

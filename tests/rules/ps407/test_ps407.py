@@ -1,0 +1,52 @@
+"""PS407 workers-restarted."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.speed.ps407_workers_restarted import WorkersRestarted
+from tests.rules.pacing import Program
+
+# Epochs of ten quick batches, each after a pause.
+SICK = Program(
+    passes=2, batches=10, length=10, start_s=0.2, first_wait_s=1.3, wait_s=0.01, made_s=0.01, step_s=0.01
+)
+
+
+def found(program):
+    return list(WorkersRestarted().check(program.facts))
+
+
+def test_epochs_that_are_mostly_start_ask_for_workers_that_stay():
+    (finding,) = found(SICK)
+
+    assert finding.message == "each epoch starts 2 workers anew: 1.5 s of 1.7 s, 88 % of the epoch"
+    assert finding.prescription.change == "persistent_workers=False → persistent_workers=True"
+    assert finding.experiments[0].change.settings == {"persistent_workers": True}
+    assert finding.experiments[0].epochs > 1
+
+
+def test_short_pauses_count_when_there_were_many():
+    assert found(SICK.but(passes=6, start_s=0.1, first_wait_s=0.3))
+
+
+def test_a_short_pause_or_two_are_left_alone():
+    assert not found(SICK.but(start_s=0.1, first_wait_s=0.3))
+
+
+def test_one_epoch_restarts_nothing():
+    assert not found(SICK.but(passes=1))
+
+
+def test_workers_that_stay_are_left_alone():
+    assert not found(SICK.but(settings={"persistent_workers": True}))
+
+
+def test_a_long_epoch_hides_its_start():
+    assert not found(SICK.but(batches=1000, length=1000))
+
+
+def test_without_workers_nothing_starts():
+    assert not found(SICK.but(workers=0))
+
+
+def test_a_new_iterator_for_each_step_is_another_cause():
+    assert not found(SICK.but(passes=20, batches=1, length=10, end="dropped"))

@@ -1,0 +1,34 @@
+"""PS412 large-python-objects."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.speed.ps412_large_python_objects import LargePythonObjects
+from tests.rules.pacing import Program
+
+SICK = Program(pickled=1 << 20, made_s=0.02, wait_s=0.07)
+
+
+def found(program):
+    return list(LargePythonObjects().check(program.facts))
+
+
+def test_batches_that_go_through_a_pipe_are_found():
+    (finding,) = found(SICK)
+
+    assert finding.message == (
+        "1 MB of each batch are Python objects that go through a pipe, "
+        "which takes 61 ms of the 70 ms that training waits"
+    )
+    assert finding.experiments[0].change.mends == ("tensors-for-lists",)
+
+
+def test_a_few_labels_are_left_alone():
+    assert not found(SICK.but(pickled=2000))
+
+
+def test_the_making_of_batches_is_another_cause():
+    assert not found(SICK.but(made_s=0.14))
+
+
+def test_without_workers_nothing_is_handed_over():
+    assert not found(SICK.but(workers=0))
