@@ -1,0 +1,69 @@
+"""PS205 shm-leaked."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.limits.ps205_shm_leaked import ShmLeaked
+from tests.rules.seen import GB, MB, facts, host, loader, passed, trial, vitals
+
+
+def found(observed):
+    return list(ShmLeaked().check(facts(observed)))
+
+
+def test_names_that_a_program_leaves_are_found():
+    observed = trial(loader(strategy="file_system"), left_shm=("torch_77_1_0", "torch_77_2_0"))
+
+    (finding,) = found(observed)
+
+    assert finding.message == (
+        "the program leaves shared memory behind: 2 files (torch_77_1_0, torch_77_2_0)"
+    )
+    assert finding.prescription.fix.name == "sharing-strategy"
+
+
+def test_use_that_rises_with_every_batch_is_found():
+    observed = trial(
+        vitals=vitals(shm_used=lambda batch: 4 * MB * batch), iterators=(passed(batch_nbytes=MB),)
+    )
+
+    (finding,) = found(observed)
+
+    assert finding.evidence[0].value == "4 MB with each batch"
+
+
+def test_what_pythons_own_tracker_says_is_believed():
+    observed = trial(
+        stderr="resource_tracker: There appear to be 40 leaked shared_memory objects to clean up\n"
+    )
+
+    assert found(observed)[0].evidence[0].value == "40 shared_memory objects leaked"
+
+
+def test_what_dead_programs_left_counts_when_it_crowds_the_mount():
+    crowded = host(shm_size=GB, shm_stale=("torch_5_1_0",), shm_stale_nbytes=900 * MB)
+
+    (finding,) = found(trial(host=crowded))
+
+    assert finding.message == "1 file of dead processes take 900 MB of the 1 GB of /dev/shm"
+
+
+def test_a_little_that_dead_programs_left_is_no_matter():
+    assert not found(trial(host=host(shm_stale=("torch_5_1_0",), shm_stale_nbytes=MB)))
+
+
+def test_a_program_that_the_exam_ended_could_not_clean_up():
+    assert not found(trial(ended_by="enough", left_shm=("torch_77_1_0",)))
+
+
+def test_batches_in_flight_are_no_leak():
+    filling = vitals(shm_used=lambda batch: min(batch, 5) * 10 * MB)
+
+    assert not found(trial(vitals=filling, iterators=(passed(batch_nbytes=10 * MB),)))
+
+
+def test_kept_batches_are_no_leak():
+    observed = trial(
+        vitals=vitals(shm_used=lambda batch: 4 * MB * batch), iterators=(passed(batches=40, kept=38),)
+    )
+
+    assert not found(observed)

@@ -1,0 +1,57 @@
+"""PS211 worker-out-of-memory."""
+
+from __future__ import annotations
+
+import signal
+
+from penstock._clinic.rules.limits.ps211_worker_out_of_memory import WorkerOutOfMemory
+from penstock._lab.record import Death
+from tests.rules.seen import GB, KEY, facts, failure, host, loader, trial, vitals
+
+KILLED = Death(pid=12, worker=1, loader=KEY, status=-signal.SIGKILL, at_s=5.0)
+
+
+def found(observed):
+    return list(WorkerOutOfMemory().check(facts(observed)))
+
+
+def test_a_worker_that_the_kernel_killed_is_found():
+    observed = trial(
+        loader(num_workers=4), outcome="oom", deaths=(KILLED,), host=host(oom_kills=1, memory_limit=GB)
+    )
+
+    (finding,) = found(observed)
+
+    assert finding.message == (
+        "worker 1 was killed by SIGKILL for want of memory: `train_loader` needs more memory of 1 GB than "
+        "there is with 4 workers"
+    )
+    assert [each.change.settings for each in finding.experiments] == [{"num_workers": 1}, {"num_workers": 0}]
+    assert finding.stopped_at_s == 5.0
+
+
+def test_a_worker_that_raised_for_want_of_memory_is_found():
+    said = failure(
+        "Unable to allocate 4 GiB", kind="numpy._core._exceptions._ArrayMemoryError", phase="sample"
+    )
+    said = failure("Unable to allocate 4 GiB", kind="MemoryError", phase="sample", worker=0)
+
+    (finding,) = found(trial(outcome="error", failures=(said,)))
+
+    assert finding.message.startswith("worker 0 raised MemoryError: ")
+
+
+def test_a_worker_that_somebody_killed_is_left_alone():
+    assert not found(trial(outcome="crash", deaths=(KILLED,), vitals=vitals(tree_pss=GB)))
+
+
+def test_memory_that_ran_out_without_workers_is_not_theirs():
+    said = failure("", kind="MemoryError", phase="sample", worker=-1)
+
+    assert not found(trial(loader(num_workers=0), outcome="error", failures=(said,)))
+
+
+def test_maps_that_ran_out_are_another_matter():
+    said = failure("unable to mmap: Cannot allocate memory (12)", phase="feeder", worker=0)
+
+    assert not found(trial(outcome="error", failures=(said,), vitals=vitals(main_maps=65_000)))

@@ -1,0 +1,76 @@
+"""PS214 per-worker-cache."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.limits.ps214_per_worker_cache import PerWorkerCache
+from penstock._lab.record import DatasetSeen
+from tests.rules.seen import GB, MB, facts, fetches, host, loader, trial
+
+LARGE = DatasetSeen(type="Pictures", length=4_000)
+
+
+def found(observed):
+    return list(PerWorkerCache().check(facts(observed)))
+
+
+def filling(_, number):
+    return {"dataset.cache": 4 * (number + 1)}
+
+
+def rising(_, number):
+    return 20 * MB + 3 * MB * number
+
+
+def test_a_cache_that_every_worker_fills_is_found():
+    observed = trial(loader(dataset=LARGE), fetches=fetches(40, uss=rising, caches=filling))
+
+    (finding,) = found(observed)
+
+    assert finding.severity == "warning"
+    assert "each of 2 workers of `train_loader` fills a cache of its own, `dataset.cache`" in finding.message
+    assert finding.message.endswith("2.9 GB once the dataset has been read")
+    assert finding.experiments[0].change.mends == ("no-cache",)
+
+
+def test_persistent_workers_end_with_a_copy_each():
+    seen = loader(dataset=LARGE, persistent_workers=True)
+
+    (finding,) = found(trial(seen, fetches=fetches(40, uss=rising, caches=filling)))
+
+    assert finding.message.endswith("5.9 GB once the dataset has been read")
+
+
+def test_a_cache_that_killed_a_worker_matters_at_any_size():
+    small = DatasetSeen(type="Pictures", length=40)
+    observed = trial(
+        loader(dataset=small),
+        outcome="oom",
+        host=host(oom_kills=1, memory_limit=GB),
+        fetches=fetches(10, uss=lambda _, number: 20 * MB + 40 * MB * number, caches=filling),
+    )
+
+    assert found(observed)[0].severity == "error"
+
+
+def test_a_bounded_cache_that_is_full_is_left_alone():
+    def bounded(_, number):
+        return {"dataset._load": min(4 * number, 64)}
+
+    observed = trial(loader(dataset=LARGE), fetches=fetches(40, uss=rising, caches=bounded))
+
+    assert not found(observed)
+
+
+def test_a_cache_of_small_things_is_left_alone():
+    observed = trial(
+        loader(dataset=LARGE),
+        fetches=fetches(40, uss=lambda _, number: 20 * MB + 4_096 * number, caches=filling),
+    )
+
+    assert not found(observed)
+
+
+def test_a_cache_of_a_small_dataset_is_left_alone():
+    small = DatasetSeen(type="Pictures", length=200)
+
+    assert not found(trial(loader(dataset=small), fetches=fetches(40, uss=rising, caches=filling)))
