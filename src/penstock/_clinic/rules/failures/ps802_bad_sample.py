@@ -76,10 +76,11 @@ def odd_sample(case: Case) -> SampleSeen | None:
     if nothing is not None:
         return nothing
     forms = Counter(each.shape for each in batch if each.shape)
-    if len(forms) < 2:  # noqa: PLR2004 - one form: nobody is odd
-        return None
+    named = next((each for each in batch if each.index == case.failure.index), None)
+    if len(forms) < 2:  # noqa: PLR2004 - one form: nobody is odd by it
+        return named
     usual = _usual(case, forms)
-    return next((each for each in batch if each.shape and each.shape != usual), None)
+    return next((each for each in batch if each.shape and each.shape != usual), named)
 
 
 def _usual(case: Case, forms: Counter[str]) -> str:
@@ -89,28 +90,35 @@ def _usual(case: Case, forms: Counter[str]) -> str:
 
 
 def _batch(case: Case) -> list[SampleSeen]:
+    """The samples of the failed batch: by their indices, else those around the one that was named."""
     failure = case.failure
     mine = [
         each
         for each in case.trial.samples
         if each.loader == failure.loader and each.worker == (-1 if failure.worker is None else failure.worker)
     ]
-    wanted = list(failure.index) if isinstance(failure.index, (list, tuple)) else []
-    latest: dict[Any, SampleSeen] = {repr(each.index): each for each in mine}
-    return [latest[repr(index)] for index in wanted if repr(index) in latest] or mine[-_size(case) :]
+    if isinstance(failure.index, (list, tuple)):
+        latest: dict[Any, SampleSeen] = {repr(each.index): each for each in mine}
+        return [latest[repr(index)] for index in failure.index if repr(index) in latest]
+    place = next((n for n, each in enumerate(mine) if each.index == failure.index), None)
+    if place is None:
+        return []
+    begin = place - place % _size(case)
+    return mine[begin : begin + _size(case)]
 
 
 def _size(case: Case) -> int:
-    """Of a batch; where the loader does not tell, a handful of the latest samples."""
-    return int((case.loader.settings.get("batch_size") if case.loader else None) or 8)
+    """Of a batch; one where the loader does not tell."""
+    return int((case.loader.settings.get("batch_size") if case.loader else None) or 1)
 
 
 def _message(case: Case, odd: SampleSeen | None) -> str:
     failure = case.failure
     field = f" in field `{failure.field}`" if failure.field else ""
     said = short(f"{bare(failure.type)}: {failure.text}", 90)
-    if odd is None:
-        return f"a batch of {loader_named(case.loader)} cannot be made{field}: {said}"
+    if odd is None or not (odd.is_none or odd.shape):
+        which = "a batch" if failure.index is None else f"the batch of {sample_named(failure.index)}"
+        return f"{which} of {loader_named(case.loader)} cannot be made{field}: {said}"
     if odd.is_none:
         return f"{sample_named(odd.index)} is None, so {loader_named(case.loader)} cannot make its batch"
     usual = _usual(case, Counter(each.shape for each in _batch(case)))

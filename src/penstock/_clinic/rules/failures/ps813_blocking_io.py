@@ -9,8 +9,8 @@ One stalled answer freezes the whole training: the program waits for that worker
 
 ## How we know
 Stacks and kernel waits: the worker is in the user's code, in a read of a socket or pipe, a file lock or a
-wait for a child, and neither computes nor receives anything; the others are idle. The proof sets a time-out: an
-error comes where there was silence.
+wait for a child, and neither computes nor receives anything; the others are idle. The proof sets a time-out,
+or leaves that sample out: an error, or the next batch, comes where there was silence.
 
 ## What to do
 Give every read a time-out and let the dataset retry or raise; `DataLoader(timeout=…)` only turns the silence

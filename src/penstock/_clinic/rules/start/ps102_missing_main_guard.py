@@ -21,12 +21,11 @@ Under fork, and where the workers start.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import cases, method_of, printed, start_trouble
+from penstock._clinic.failures import cases, is_users, method_of, printed, start_trouble
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.naming import at_place, loader_named
 from penstock._clinic.trying import ours, under
@@ -78,10 +77,12 @@ class MissingMainGuard:
 
 def _loop(trial: Trial) -> Site | None:
     """The line at module level from which a worker tried to start workers."""
+    for failure in trial.failures:
+        if failure.phase == "start" and failure.site is not None and "bootstrapping phase" in failure.text:
+            return failure.site
     for raised in printed(trial.stderr):
-        if re.search(r"bootstrapping phase", raised.text) or raised.passes("_check_not_importing_main"):
+        if "bootstrapping phase" in raised.text or raised.passes("_check_not_importing_main"):
             for frame in raised.frames:
-                site = Site(frame.file, frame.line, frame.function)
-                if frame.function == "<module>" and "/lib/python3" not in frame.file:
-                    return site
+                if frame.function == "<module>" and is_users(frame.file):
+                    return Site(frame.file, frame.line, frame.function)
     return None
