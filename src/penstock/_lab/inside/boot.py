@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+from penstock._lab.inside import overlay
 from penstock._lab.inside.endings import Endings
 from penstock._lab.inside.hook import ImportHook
 from penstock._lab.inside.log import Log
@@ -25,6 +26,7 @@ def begin() -> None:
     plan = json.loads(os.environ["PENSTOCK_PLAN"])
     if not plan.get("log"):
         return
+    quiet(overlay.install)()
     log = Log(plan["log"])
     _begun.append(log)
     process = _process()
