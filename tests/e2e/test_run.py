@@ -35,17 +35,8 @@ def call(*arguments, **options):
 def run(tmp_path, *options, end="", arguments=(), env=None, python=False):
     script = tmp_path / "train.py"
     script.write_text(PROGRAM.replace("{end}", end))
-    command = (
-        [sys.executable, script] if python else [sys.executable, "-m", "penstock", "run", *options, script]
-    )
-    return subprocess.run(
-        [*map(str, command), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **(env or {})},
-        cwd=tmp_path,
-    )
+    before = [] if python else ["-m", "penstock", "run", *options]
+    return call(*before, str(script), *arguments, cwd=tmp_path, env={**os.environ, **(env or {})})
 
 
 def test_an_unmodified_script_gets_our_loader_cured(tmp_path):
