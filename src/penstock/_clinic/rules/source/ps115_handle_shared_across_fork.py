@@ -41,6 +41,11 @@ from penstock._clinic.reading.program import LoaderMade, Program, program, site
 
 # Reading that needs no common position: os.pread, mmap. A name or a number tells nothing of the position.
 POSITIONLESS = frozenset({"os.pread", "os.preadv", "os.fstat", "mmap.mmap", "os.stat"})
+HARM = "forked workers share its position and get each other's bytes"
+OTHER_HARM = dict.fromkeys(
+    ("LMDB environment", "SQLite connection", "HDF5 file", "NetCDF file", "raster file"),
+    "its library does not allow a forked worker to use what another process opened",
+)
 HARMLESS = frozenset({"name", "closed", "mode", "filename", "close", "path"})
 
 
@@ -76,7 +81,7 @@ class HandleSharedAcrossFork:
             severity="warning",
             message=(
                 f"`{name}` is a {kind} opened in `{each.method.name}` and read in "
-                f"`{place.function.name}`: forked workers share its position and get each other's bytes"
+                f"`{place.function.name}`: {OTHER_HARM.get(kind, HARM)}"
             ),
             prescription=Prescription(
                 change=f"keep the path, and open `self.{each.attribute}` on first use in each process",
