@@ -127,13 +127,14 @@ def of_workers(trial: Trial, key: str, name: str = "uss") -> dict[int, Slope]:
 
 def lines(trial: Trial, key: str, name: str = "uss") -> dict[int, list[Point]]:
     """By pid: (samples made so far, value) after each batch of a worker."""
-    made: dict[int, int] = defaultdict(int)
+    made: dict[int, dict[int, int]] = defaultdict(dict)  # by pid and pass
     found: dict[int, list[Point]] = defaultdict(list)
     for fetch in sorted(fetches(trial, key), key=lambda seen: seen.began_s):
-        made[fetch.pid] += max(1, len(fetch.indices))
+        passes = made[fetch.pid]
+        passes[fetch.iterator] = fetch.made or passes.get(fetch.iterator, 0) + max(1, len(fetch.indices))
         value = getattr(fetch, name)
         if value:
-            found[fetch.pid].append((float(made[fetch.pid]), float(value)))
+            found[fetch.pid].append((float(sum(passes.values())), float(value)))
     return dict(found)
 
 

@@ -165,6 +165,7 @@ class FetchSeen:
     nbytes: int = 0  # of tensors in the batch
     storage_nbytes: int = 0  # what they would ship: whole storages, but for those that are shared already
     tensors: int = 0
+    made: int = 0  # samples that this process has made in this pass so far, those that nobody told of too
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from penstock._lab.inside.quiet import quiet
 FULL_SAMPLES = 1_000  # of a pass, in one process, that are told one by one
 FULL_IN_ALL = 4_000  # of a process
 SPARSE_S = 0.1  # afterwards, one batch in so much time is told
+WEIGHED_S = 0.5  # and one in so much is told without its samples: memory and containers grow over a whole run
 
 _WATCH = "_penstock_fetch"
 
@@ -177,7 +178,8 @@ class Fetches:
         self._true: tuple[Any, Any, Any] = (None, None, None)
         self._told = 0
         self._told_at = 0.0
-        self._is_told = True
+        self._is_told = self._is_weighed = True
+        self._weighed_at = 0.0
         self.taken = 0
         self._indices: list[Any] = []
         self._index: Any = None
@@ -221,8 +223,9 @@ class Fetches:
         if self._state is None:
             self._state = State(dataset)
         self._is_told = self._may_tell()
+        self._is_weighed = self._is_told or time.monotonic() - self._weighed_at >= WEIGHED_S
         self._state.before(is_told=self._is_told)
-        self._read = proc.read_bytes() if self._is_told else 0
+        self._read = proc.read_bytes() if self._is_weighed else 0
 
     def _may_tell(self) -> bool:
         looker, now = self._looker, time.monotonic()
@@ -301,6 +304,8 @@ class Fetches:
         self._looker.work(began - self._began)
         if self._is_told:
             self._told_at = began
+        if self._is_weighed:
+            self._weighed_at = began
             self._tell_fetch(batch, cpu)
         self._mends.fetched(self._true[0])
         self._count(began)
@@ -311,6 +316,7 @@ class Fetches:
             "fetch",
             **_place(self._context),
             indices=[plain(index) for index in self._indices[:256]],
+            made=self.taken,
             began_s=round(self._began, 6),
             samples_s=round(self._samples_s, 7),
             collate_s=round(self._collate_s, 7),
