@@ -1,137 +1,70 @@
-"""`penstock demo`: a classic failure, with torch's loader and with ours, side by side.
+"""`penstock demo`: the examples of two well-known answers about `num_workers`, tried on this machine.
 
-The program is the one that most threads about `num_workers` start with: large samples, a default collate,
-four workers, in a container whose `/dev/shm` has Docker's 64 MB. Each loader runs it in a process of its own,
-with a time limit. Nothing is assumed: the table shows what happened.
+Two examples run at a time, each run in processes of its own with a time limit; it shows what was seen.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-SHM_MB = 64
-LIMIT_S = 60.0
+if TYPE_CHECKING:
+    from penstock._cli.demo.stage import Scene
+    from penstock._render.progress import Progress
 
-PROGRAM = """
-import sys, time, warnings
-warnings.simplefilter("ignore")
-import numpy as np
-import torch
-from torch.utils.data import Dataset
-if sys.argv[1] == "torch":
-    from torch.utils.data import DataLoader
-else:
-    from penstock import DataLoader
-
-class LargeSamples(Dataset):
-    def __init__(self, size):
-        self.data = np.random.default_rng(0).random((size, 1024, 1024), dtype=np.float32)
-    def __len__(self):
-        return len(self.data)
-    def __getitem__(self, index):
-        return self.data[index]
-
-if __name__ == "__main__":
-    dataset = LargeSamples(100)
-    loader = DataLoader(dataset, batch_size=10, num_workers=4, persistent_workers=True)
-    start, sums = time.perf_counter(), []
-    for epoch in range(5):
-        for batch in loader:
-            sums.append(batch.sum())
-    seconds = time.perf_counter() - start
-    wanted = [torch.from_numpy(dataset.data[k : k + 10]).sum() for k in range(0, 100, 10)] * 5
-    print("RESULT", 10 * len(sums), seconds, sums == wanted)
-"""
-
-
-class Outcome(NamedTuple):
-    """What one loader did."""
-
-    loader: str
-    happened: str
-    rate: float | None  # samples per second, when all of them came and were right
+ABREAST = 2  # examples at a time: each keeps about one core busy
+INTERRUPTED = 130
 
 
 @click.command("demo")
-def command() -> None:
-    """Run one of the classic failures with torch's loader and with ours, side by side."""
+@click.option("--only", type=click.IntRange(1, 6), multiple=True, help="Just this example; may be repeated.")
+def command(only: tuple[int, ...]) -> None:
+    """Try six published examples: the claim, what torch does, what the doctor says, what our loader does."""
     from rich.console import Console
 
+    from penstock._cli.demo import showing
+    from penstock._render.progress import Progress
+
     console = Console(highlight=False)
-    console.print(
-        "[bold]5 epochs, 100 samples of 4 MB, batches of 10, num_workers=4[/bold]: one script, two loaders.\n"
-    )
-    prefix = _small_shm()
-    scenes = {f"in a container: /dev/shm of {SHM_MB} MB": prefix} if prefix else {}
-    scenes["on this machine as it is"] = []
-    is_well = True
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
-        script.write_text(PROGRAM)
-        for title, before in scenes.items():
-            outcomes = []
-            for loader in ("torch", "penstock"):
-                with console.status(f"{title}: training with {loader}'s DataLoader …"):
-                    outcomes.append(_run([*before, sys.executable, str(script), loader], loader))
-            console.print(_table(title, outcomes))
-            is_well &= outcomes[1].rate is not None
-    raise SystemExit(0 if is_well else 1)
-
-
-def _small_shm() -> list[str]:
-    """The command prefix that gives a program its own small /dev/shm, if this user may do that."""
-    if shutil.which("unshare") is None or not sys.platform.startswith("linux"):
-        return []
-    mount = f"mount -t tmpfs -o size={SHM_MB}m tmpfs /dev/shm"
-    for flags in (["-m"], ["-Urm"]):
-        prefix = ["unshare", *flags, "sh", "-c", f'{mount} && exec "$@"', "sh"]
-        if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:  # noqa: S603
-            return prefix
-    return []
-
-
-def _run(command: list[str], loader: str) -> Outcome:
+    began = time.monotonic()
+    scenes: list[Scene] = []
     try:
-        done = subprocess.run(  # noqa: S603 - our own script, written above
-            command, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Outcome(loader, f"hung: no end after {LIMIT_S:.0f} s", None)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT"):
-            _, samples, seconds, is_right = line.split()
-            rate = int(samples) / float(seconds)
-            if is_right == "True":
-                return Outcome(loader, f"all {samples} samples, {rate:,.0f} per second", rate)
-            return Outcome(loader, f"wrong content in {samples} samples", None)
-    return Outcome(loader, _last_error(done.stderr), None)
+        with Progress(Console(stderr=True)) as progress:
+            for number, scene in _played(only or range(1, 7), progress):
+                progress.close()
+                showing.show(number, scene, console, is_first=_is_first(scene, scenes))
+                scenes.append(scene)
+    except KeyboardInterrupt:
+        click.echo("penstock: interrupted: the demo was ended before it was done", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    console.print(showing.closing(scenes))
+    console.print(f"\nall of it really run, in {time.monotonic() - began:.0f} s", style="dim")
+    raise SystemExit(0 if all(map(showing.is_well, scenes)) else 1)
 
 
-def _last_error(text: str) -> str:
-    errors = [line for line in text.splitlines() if "Error" in line and not line.startswith(" ")]
-    return (errors or text.strip().splitlines() or ["ended without a word"])[-1]
+def _is_first(scene: Scene, before: Sequence[Scene]) -> bool:
+    """Whether an example begins a new question."""
+    return not before or before[-1].example.question != scene.example.question
 
 
-def _table(title: str, outcomes: list[Outcome]) -> object:
-    from rich import box
-    from rich.table import Table
+def _played(numbers: Sequence[int], progress: Progress) -> Iterator[tuple[int, Scene]]:
+    """The examples in their order, each as soon as it and those before it are done."""
+    from penstock._cli.demo.examples import EXAMPLES
+    from penstock._cli.demo.stage import Stage
 
-    stock, ours = (outcome.rate for outcome in outcomes)
-    ratio = f"   ({ours / stock:.1f} times torch's)" if stock and ours else ""
-    table = Table(
-        title=title, title_justify="left", title_style="", box=box.SIMPLE, pad_edge=False, show_header=False
-    )
-    table.add_column("DataLoader", min_width=9)
-    table.add_column("verdict", min_width=7)
-    table.add_column("what happened", overflow="fold")
-    for outcome in outcomes:
-        mark = "[red]failed[/red]" if outcome.rate is None else "[green]ok[/green]"
-        table.add_row(outcome.loader, mark, outcome.happened + (ratio if outcome is outcomes[1] else ""))
-    return table
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder, Stage(Path(folder)) as stage:
+        pool = ThreadPoolExecutor(ABREAST)
+        try:
+            futures = {n: pool.submit(stage.play, n, EXAMPLES[n - 1]) for n in dict.fromkeys(numbers)}
+            for number, future in futures.items():
+                progress.say(f"example {number} of 6: with torch's loader, at the doctor's, with ours")
+                yield number, future.result()
+        finally:
+            stage.close()
+            pool.shutdown(cancel_futures=True)

@@ -10,7 +10,7 @@ from penstock import __version__
 
 # name: one line for --help. The module is _cli/cmd_<name>.py, with a function `command`.
 COMMANDS = {
-    "demo": "Run one of the classic failures with torch's loader and with ours, side by side.",
+    "demo": "Try six published examples with torch, the doctor and our loader.",
     "doctor": "Find what is wrong with a program's DataLoaders, prove it, and say what to change.",
     "explain": "Say what an error code means and what to do about it.",
     "lint": "Find mistakes with DataLoaders in source files, without running them.",
