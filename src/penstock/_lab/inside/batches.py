@@ -99,6 +99,6 @@ def references(batch: Any) -> list[Any]:
     return found
 
 
-def kept(held: list[Any]) -> int:
-    """How many of these batches are still alive."""
-    return sum(any(not reference.expired() for reference in batch) for batch in held)
+def kept(held: list[Any]) -> list[Any]:
+    """Those of these batches that are still alive."""
+    return [batch for batch in held if any(not reference.expired() for reference in batch)]

@@ -24,6 +24,7 @@ def begin() -> None:
     if _begun:
         return
     plan = json.loads(os.environ["PENSTOCK_PLAN"])
+    overlay.install()
     if not plan.get("log"):
         return
     quiet(overlay.install)()

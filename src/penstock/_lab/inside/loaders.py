@@ -225,7 +225,7 @@ def length_of(loader: Any) -> int | None:
         length, size = _length(loader.dataset), getattr(loader, "batch_size", None)
         if length is None or not size:
             return length
-        return length // size if loader.drop_last else -(-length // size)
+        return int(length // size if loader.drop_last else -(-length // size))
     return _length(loader)
 
 

@@ -88,18 +88,9 @@ class Observer:
         )
 
     def _use_penstock(self) -> None:
-        import torch.utils.data
-        from torch.utils.data import dataloader
+        from penstock._install import install
 
-        from penstock._loader import DataLoader
-
-        class CuredDataLoader(DataLoader[Any]):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                kwargs.setdefault("cure", True)
-                super().__init__(*args, **kwargs)
-
-        torch.utils.data.DataLoader = CuredDataLoader  # type: ignore[misc]
-        dataloader.DataLoader = CuredDataLoader  # type: ignore[misc]
+        install(cure=True)
 
 
 def share(context: Context | None) -> None:

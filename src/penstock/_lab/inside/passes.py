@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from types import FrameType
 from typing import Any
 
@@ -26,7 +26,9 @@ from penstock._lab.inside.quiet import quiet
 FULL_BATCHES = 200  # of a loader that are told one by one; later ones at most every SPARSE_S
 SPARSE_S = 0.05
 _LOOKED_AT = 20  # batches of a pass whose content is looked at each time
-_HELD = 400  # newest batches of a pass that are watched for being kept
+_HELD = 5_000  # batches of a pass that are watched for being kept
+
+_HANDLES_AT = (3, 20)  # batches after which we look at files that workers share
 
 _PASS = "_penstock_pass"  # noqa: S105 - an attribute, not a secret
 
@@ -126,8 +128,7 @@ class Passes:
         self._numbers: Counter[str] = Counter()
         self.told: Counter[str] = Counter()  # batches of each loader so far
         self.live: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._described: set[str] = set()
-        self._workers: dict[int, int] = {}
+        self.handles: dict[str, list[Any]] = {}  # of each loader: files that workers share with us
 
     @quiet
     def begin(self, loader: Any, frame: FrameType, again: Any) -> Ready | None:
@@ -161,13 +162,13 @@ class Passes:
 
     def _describe(self, loader: Any, key: str) -> None:
         """Once for each loader: what hangs on it."""
-        if key in self._described:
+        if key in self.handles:
             return
-        self._described.add(key)
+        self.handles[key] = []
         fields = self.observer.makings.describe(loader, is_used=True)
         from penstock._lab.inside import things
 
-        things.add(fields, loader, self.observer.plan)
+        self.handles[key] = things.add(fields, loader)
         self.observer.log.write("loader", **fields)
 
     def _changed(self, loader: Any) -> dict[str, str]:
@@ -225,6 +226,7 @@ class Pass:
         self._pid = os.getpid()
         self._context = context
         self._size = getattr(loader, "batch_size", None)
+        self._has_workers = bool(getattr(loader, "num_workers", 0))
         self._is_batched = getattr(loader, "batch_sampler", None) is not None
         self.end = ""
         self.is_waiting = False
@@ -235,7 +237,8 @@ class Pass:
         self._spent = 0.0
         self._told_at = 0.0
         self._facts: dict[str, Any] = {}
-        self._refs: deque[Any] = deque(maxlen=_HELD)
+        self._refs: list[Any] = []  # to the batches that may still be held
+        self._untold = 0  # samples of batches that were not told
         self._shutdown: float | None = None
         self._is_done = False
         self._gone = weakref.ref(iterator, self._dropped)
@@ -282,19 +285,31 @@ class Pass:
         is_told = self._is_told(now)
         if self.batches < _LOOKED_AT or is_told or not self._facts:
             self._facts = batches.facts(batch, self._size, is_batched=self._is_batched)
+        if len(self._refs) < _HELD:
             self._refs.append(batches.references(batch))
-        self.samples += self._facts.get("samples", 0)
+        self.samples += self._facts["samples"]
+        self._untold += self._facts["samples"]
         if is_told:
             self._told_at = now
-            kept = batches.kept(list(self._refs)[:-2])
-            self._say(
-                "batch",
-                batch=self.batches,
-                wait=round(wait, 7),
-                step=round(self._step, 7),
-                kept=kept,
-                **self._facts,
-            )
+            self._tell(wait)
+        if self.batches in _HANDLES_AT:
+            self._look_at_handles()
+
+    def _look_at_handles(self) -> None:
+        """Whether files that were open before the fork were moved by workers."""
+        handles = self._passes.handles.get(self._context.loader)
+        if not handles or not self._has_workers:
+            return
+        for handle in handles:
+            handle.thing["offset_moved"] = bool(handle.thing.get("offset_moved")) or handle.moved()
+        self._say("things", things=[handle.thing for handle in handles])
+
+    def _tell(self, wait: float) -> None:
+        # This batch and the one before are held in any case: by us, and by the variable of the loop.
+        self._refs = [*batches.kept(self._refs[:-2]), *self._refs[-2:]]
+        fields = {**self._facts, "samples": self._untold, "kept": max(0, len(self._refs) - 2)}
+        self._untold = 0
+        self._say("batch", batch=self.batches, wait=round(wait, 7), step=round(self._step, 7), **fields)
 
     @quiet
     def stopped(self, error: BaseException) -> None:
@@ -336,7 +351,8 @@ class Pass:
         if self._is_done:
             return
         self._is_done, self.end = True, end
-        self._refs.clear()
+        self._look_at_handles()
+        self._refs = []
         self._say("ended", end=end, batches=self.batches, samples=self.samples, shutdown=self._shutdown)
         self._observer.drive.ended(self._context, end, self.batches)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from typing import Any
 
 from penstock._lab.inside.frames import unwind
@@ -119,9 +118,8 @@ def _feeder_failed(observer: Observer, error: BaseException, item: Any) -> None:
 def _unpicklable(batch: Any) -> dict[str, str]:
     """What in the batch, or in the exception that stands in its place, cannot be pickled."""
     from penstock._engine.unpicklable import find_unpicklable
+    from penstock._lab.inside.pickling import dumps
 
-    if os.environ.get("PENSTOCK_NO_PROBE"):
-        return {}
     kind = type(batch).__name__
     if kind == "ExceptionWrapper":
         told = getattr(batch, "exc_type", None)
@@ -129,12 +127,5 @@ def _unpicklable(batch: Any) -> dict[str, str]:
             "field": "exception",
             "note": f"{getattr(told, '__qualname__', told)}: {getattr(batch, 'exc_msg', '')}"[:2000],
         }
-    path, what = find_unpicklable(batch, "batch", _dumps)
+    path, what = find_unpicklable(batch, "batch", dumps)
     return {"field": path, "note": f"{path} {what}"}
-
-
-def _dumps(value: Any) -> bytes:
-    """As the pipe does it, but tensors stay where they are."""
-    from penstock._lab.inside.pickling import dumps
-
-    return dumps(value)

@@ -1,0 +1,122 @@
+"""What a dataset stores: how long each part is, whether its content changes, what lies past its length."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from penstock._lab.inside.batches import is_tensor
+from penstock._lab.inside.walk import is_data, walk
+
+_MOST = 3_000  # parts that are looked at
+_MOST_BYTES = 128 << 20  # of all contents that are read
+_LARGEST = 64 << 20  # of one of them
+_DEEPEST = 4
+_SIZES = 64
+_SIZES_DEEP = 2
+_FAR = 1 << 24  # past the length: an index that no finite dataset has
+_PAST = 4  # samples past the length that are looked at
+_PROBE_S = 1.0
+_ENDS = (IndexError, KeyError)
+
+Contents = dict[str, tuple[int, str]]  # by path: identity of the object, digest of what it holds
+
+
+def contents(dataset: Any) -> Contents:
+    """The contents of tensors, arrays and pictures on a dataset, as far as they are quick to read."""
+    from penstock._lab.inside.samples import Sample
+
+    found: Contents = {}
+    left = _MOST_BYTES
+    for path, value, _ in walk(dataset, "dataset", most=_MOST, deepest=_DEEPEST):
+        size = _nbytes(value)
+        if not size or size > min(left, _LARGEST):
+            continue
+        left -= size
+        read = Sample(has_digest=True)
+        read.form(value)
+        found[path] = (id(value), read.digest())
+    return found
+
+
+def changed(before: Contents, dataset: Any) -> list[str]:
+    """Paths whose content is another one now, in the same object as before."""
+    now = contents(dataset) if before else {}
+    return [
+        path
+        for path, (identity, digest) in now.items()
+        if path in before and before[path][0] == identity and before[path][1] != digest
+    ][:8]
+
+
+def _nbytes(value: Any) -> int:
+    if is_tensor(value):
+        is_plain = value.device.type == "cpu" and value.layout is sys.modules["torch"].strided
+        return int(value.nbytes) if is_plain else 0
+    if hasattr(value, "dtype") and hasattr(value, "tobytes"):
+        return int(getattr(value, "nbytes", 0))
+    if hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):  # PIL
+        width, height = value.size
+        return int(width * height * 4)
+    return 0
+
+
+def sizes(dataset: Any) -> dict[str, int]:
+    """By path: how many elements each list, dictionary, array or frame near the top has."""
+    found: dict[str, int] = {}
+    for path, value, depth in walk(dataset, "dataset", most=400, deepest=_SIZES_DEEP):
+        if depth and (is_data(value) or isinstance(value, (list, tuple, dict))):
+            shape = getattr(value, "shape", None)
+            size = shape[0] if shape else len(value) if isinstance(value, (list, tuple, dict)) else 0
+            if size and len(found) < _SIZES:
+                found[path] = int(size)
+    return found
+
+
+# ---- past the length ----------------------------------------------------------------------------
+
+
+def probe(dataset: Any) -> dict[str, Any]:
+    """Whether a map-style dataset has samples past its length, and where they end.
+
+    "reach" is the first index that raises IndexError, None when every index gives a sample or the probe took
+    too long; "past" are the digests of the first samples past the length.
+    """
+    from penstock._lab.inside.samples import describe
+
+    length = len(dataset)
+    deadline = time.monotonic() + _PROBE_S
+    past = []
+    for index in range(length, length + _PAST):
+        try:
+            past.append(describe(dataset[index], has_digest=True)["digest"])
+        except _ENDS:
+            return {"reach": index, "past": past}
+        if time.monotonic() > deadline:
+            return {"reach": None, "past": []}
+    return {"reach": _end(dataset, length + _PAST, deadline), "past": past}
+
+
+def _end(dataset: Any, low: int, deadline: float) -> int | None:
+    """The first index that raises, from `low` on, by halves; None when there is none."""
+    high = low + _FAR
+    if _has(dataset, high):
+        return None
+    while low < high:
+        if time.monotonic() > deadline:
+            return None
+        middle = (low + high) // 2
+        if _has(dataset, middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _has(dataset: Any, index: int) -> bool:
+    try:
+        dataset[index]
+    except _ENDS:
+        return False
+    return True
