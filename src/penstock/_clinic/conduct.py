@@ -20,8 +20,6 @@ from penstock._lab.record import Trial
 # Seconds of batches in one trial.
 LOADER_S = 6.0
 TIMED_S = 4.0
-# An observed run that took longer than this is not repeated where the loader alone would do.
-SHORT_S = 12.0
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
 
@@ -52,14 +50,20 @@ class Bench:
         return self._remedied(dataclasses.replace(finding, proof=best))
 
     def _remedied(self, finding: Finding) -> Finding:
-        """The same with its remedy tried, where that is another change."""
+        """The same with its remedy tried, where that is another change.
+
+        Our own loader is tried once for each sick loader, by the exam: here only for want of a proof.
+        """
         remedy = finding.remedy
+        is_proved = finding.proof.status == "verified"
         if remedy is None or any(_is_same(remedy, each) for each in finding.experiments):
+            return finding
+        if is_proved and remedy.change.use_penstock:
             return finding
         proof = self.try_(finding, remedy)
         if proof.status != "verified":
             return finding
-        if finding.proof.status != "verified":
+        if not is_proved:
             return dataclasses.replace(finding, proof=proof)
         tried = Evidence("the remedy, tried", proof.experiment, "experiment")
         return dataclasses.replace(finding, evidence=(*finding.evidence, tried))
@@ -86,19 +90,20 @@ class Bench:
                 yield before, plan.plus(experiment.change)
 
     def _plans(self, finding: Finding, experiment: Experiment) -> Iterator[Plan]:
-        """How to run it: as the experiment says; then, if that shows nothing, as the program itself runs."""
-        script = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+        """How to run it: as the program does where that shows the ill already; else by our own loop."""
         is_plain = not experiment.base and experiment.epochs == 1 and experiment.max_batches is None
-        is_short = self.observed.seconds <= SHORT_S and self._shows(finding, experiment, self.observed)
-        if experiment.drive == "script" or (is_plain and is_short and not self._known(finding, experiment)):
-            yield script
-            return
-        yield self._driven(finding, experiment)
-        if is_plain:
-            yield script
+        if experiment.drive == "script" or (is_plain and self._shows(finding, experiment, self.observed)):
+            yield self._scripted(finding, experiment)
+        if experiment.drive == "loader":
+            yield self._driven(finding, experiment)
 
-    def _known(self, finding: Finding, experiment: Experiment) -> bool:
-        return bool(self.trials.like(self._driven(finding, experiment)))
+    def _scripted(self, finding: Finding, experiment: Experiment) -> Plan:
+        """The program as it runs, not much longer than it took to show the ill."""
+        plan = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+        if finding.stopped_at_s is None or plan.loader_s is None:
+            return plan
+        took = max(0.0, finding.stopped_at_s - self.trials.prepare_s)
+        return dataclasses.replace(plan, loader_s=min(plan.loader_s, took + LOADER_S))
 
     def _driven(self, finding: Finding, experiment: Experiment) -> Plan:
         plan = Plan(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ from penstock._clinic.report import Reason, Report
 from penstock._clinic.rule import Rule
 from penstock._clinic.settings import Options
 from penstock._clinic.settle import is_about_speed, settle
-from penstock._clinic.slowness import Slow, slow_loaders
+from penstock._clinic.slowness import slow_loaders
 from penstock._clinic.source import Source
 from penstock._clinic.trials import ABREAST, Run, Say, Trials
 from penstock._lab.plan import Change, Plan
@@ -47,9 +47,7 @@ OBSERVED_LOADER_S = 15.0
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
-LADDER_SHARE = 0.6
-# A program that waits less than this for a loader has no use for a comparison of speeds.
-WAITS_SHARE, WAITS_S = 0.2, 0.5
+LADDER_SHARE = 0.5
 # Where less than this is free, two trials at a time would be each other's illness.
 ROOMY_SHM, ROOMY_MEMORY = 1 << 30, 2 << 30
 
@@ -115,32 +113,28 @@ class Exam:
         return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
 
     def _climb(self, observed: Trial) -> None:
-        """Every rung that is worth its time, of every loader that was used."""
-        facts = Facts(observed=observed)
-        slow = {each.loader.key for each in slow_loaders(facts) if _waits(each)}
-        questions = {loader.key: self._question(loader, observed, slow) for loader in summary.used(facts)}
-        self._references(questions, observed)
-        for key, question in questions.items():
-            self._climb_one(key, question, observed)
-        order = {key: place for place, key in enumerate(questions)}
-        self.rungs.sort(key=lambda trial: (order.get(trial.plan.loader or "", 0), summary.workers_of(trial)))
+        """The reference pass of every loader that was used, two at a time where that disturbs nobody."""
+        keys = [loader.key for loader in summary.used(Facts(observed=observed))]
+        asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
+        is_quiet = observed.outcome == "ok" and is_roomy(observed.host)
+        done = self.trials.abreast(asked, at_once=ABREAST if is_quiet else 1)
+        self.rungs += [trial for trial in done if trial is not None]
 
-    def _question(self, loader: LoaderSeen, observed: Trial, slow: set[str]) -> ladder.Question:
+    def _climb_for_speed(self, observed: Trial) -> None:
+        """The rungs of loaders on which the program waits, each alone on the machine."""
+        waited_for = [each.loader for each in slow_loaders(Facts(observed=observed)) if each.is_worth_a_trial]
+        for loader in waited_for:
+            question = dataclasses.replace(self._question(loader, observed), is_slow=True)
+            self._climb_one(loader.key, question, observed)
+        self._sort_rungs(observed)
+
+    def _question(self, loader: LoaderSeen, observed: Trial) -> ladder.Question:
         return ladder.Question(
             own=summary.own_workers(loader),
-            is_sick=_is_sick(loader.key, observed),
-            is_slow=loader.key in slow,
             cpus=max(1, int(observed.host.cpus)),
             quick=self.options.quick,
             most=self.options.workers,
         )
-
-    def _references(self, questions: dict[str, ladder.Question], observed: Trial) -> None:
-        """The rungs at 0 of all loaders, two at a time where that disturbs nobody."""
-        asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in questions]
-        is_quiet = observed.outcome == "ok" and not any(question.is_slow for question in questions.values())
-        at_once = ABREAST if is_quiet and is_roomy(observed.host) else 1
-        self.rungs += [trial for trial in self.trials.abreast(asked, at_once=at_once) if trial is not None]
 
     def _climb_one(self, key: str, question: ladder.Question, observed: Trial) -> None:
         while True:
@@ -158,31 +152,51 @@ class Exam:
                 return
             self.rungs.append(trial)
 
+    def _find_where_it_begins(self, layers: list[list[Finding]], observed: Trial) -> None:
+        """For what reaches a limit of the machine: with how many workers, if there is time to see."""
+        for finding in order(layers):
+            loader = observed.loader(finding.loader) if finding.loader else None
+            if loader is not None and finding.severity == "error" and finding.code.startswith("PS2"):
+                question = self._question(loader, observed)
+                self._climb_one(loader.key, dataclasses.replace(question, where_it_begins=True), observed)
+        self._sort_rungs(observed)
+
+    def _sort_rungs(self, observed: Trial) -> None:
+        keys = [loader.key for loader in summary.used(Facts(observed=observed))]
+        self.rungs.sort(key=lambda trial: (keys.index(trial.plan.loader or ""), summary.workers_of(trial)))
+
     # Rules and experiments, layer by layer.
 
     def _layers(self, observed: Trial) -> list[list[Finding]]:
         bench = self._bench(observed, Change())
-        layers = [self._tested(bench, Facts(self.source, observed, tuple(self.rungs)))]
+        layers = [self._tested(bench, self._facts(observed), _is_no_slowness)]
         while self.options.experiments and len(layers) < LAYERS:
             below = self._below(layers[-1], bench)
             if below is None:
                 break
             bench = below
-            known = [finding.cause for layer in layers for finding in layer]
-            layer = self._tested(bench, Facts(None, bench.observed, tuple(self.rungs)), known)
+            layer = self._tested(bench, Facts(None, bench.observed, tuple(self.rungs)), _is_news(layers))
             if not layer:
                 break
             layers.append(layer)
+        layers[0] += self._slowness(observed)
         self._try_ours(layers, observed)
+        self._find_where_it_begins(layers, observed)
         return layers
 
-    def _tested(self, bench: Bench, facts: Facts, known: Iterable[str] | None = None) -> list[Finding]:
-        """The findings on these facts, each with what its experiments have shown.
+    def _slowness(self, observed: Trial) -> list[Finding]:
+        """What makes a program slow that otherwise goes well: last, for it takes the longest to measure."""
+        if observed.outcome != "ok":
+            return []
+        self._climb_for_speed(observed)
+        return self._tested(self._bench(observed, Change()), self._facts(observed), is_about_speed)
 
-        `known` are the causes of the layers above: what is found under them must be news.
-        """
-        asked = [each for each in merge(self._ask(facts)) if known is None or _is_news(each, known)]
-        found = order([asked])
+    def _facts(self, observed: Trial) -> Facts:
+        return Facts(self.source, observed, tuple(self.rungs))
+
+    def _tested(self, bench: Bench, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
+        """Those findings on these facts that are wanted, each with what its experiments have shown."""
+        found = order([[finding for finding in merge(self._ask(facts)) if is_wanted(finding)]])
         if self.options.experiments:
             found = tuple(self._test(bench, finding) for finding in found)
         stay, refuted = settle(found)
@@ -278,12 +292,16 @@ class Exam:
             return
         tried: dict[str | None, Trial | None] = {}
         for finding in order(layers):
-            if finding.severity == "info" or finding.loader in tried:
-                continue
-            plan = dataclasses.replace(observed.plan, loader=finding.loader).plus(Change(use_penstock=True))
-            tried[finding.loader] = self.trials.run(plan, "the program with penstock's loader in place")
+            if finding.severity != "info" and finding.loader not in tried:
+                tried[finding.loader] = self._ours(finding.loader, observed)
         for layer in layers:
             layer[:] = [self._with_ours(finding, tried.get(finding.loader), observed) for finding in layer]
+
+    def _ours(self, key: str | None, observed: Trial) -> Trial | None:
+        """The program with our loader: a trial that an experiment has run already, or a new one."""
+        plan = dataclasses.replace(observed.plan, loader=key).plus(Change(use_penstock=True))
+        known = self.trials.like(plan) + self.trials.like(dataclasses.replace(plan, drive="loader"))
+        return known[-1] if known else self.trials.run(plan, "the program with penstock's loader in place")
 
     def _with_ours(self, finding: Finding, ours: Trial | None, observed: Trial) -> Finding:
         if ours is None or finding.severity == "info":
@@ -321,20 +339,6 @@ class Exam:
         )
 
 
-def _waits(slow: Slow) -> bool:
-    return slow.pace.wait_share >= WAITS_SHARE and slow.pace.epoch_wait_s >= WAITS_S
-
-
-def _is_sick(key: str, observed: Trial) -> bool:
-    """Whether the observed run went wrong in this loader."""
-    if any(failure.loader == key for failure in observed.failures):
-        return True
-    if observed.outcome == "ok":
-        return False
-    last = max(observed.iterators, key=lambda seen: seen.began_s, default=None)
-    return any(death.loader == key for death in observed.deaths) or (last is not None and last.loader == key)
-
-
 def is_roomy(host: HostSeen) -> bool:
     """Whether two trials at a time cannot be each other's illness."""
     has_shm = not host.shm_size or host.shm_free >= ROOMY_SHM
@@ -356,9 +360,18 @@ def _sentence(key: str, workers: int) -> str:
     return f"ladder: {key.partition('#')[0]} with num_workers={workers}"
 
 
-def _is_news(finding: Finding, known: Iterable[str]) -> bool:
+def _is_no_slowness(finding: Finding) -> bool:
+    return not is_about_speed(finding)
+
+
+def _is_news(layers: Sequence[Sequence[Finding]]) -> Callable[[Finding], bool]:
     """Whether a finding of a deeper layer tells of another illness, and not of the cure's own price."""
-    return finding.cause not in known and finding.severity != "info" and not is_about_speed(finding)
+    known = {finding.cause for layer in layers for finding in layer}
+
+    def ask(finding: Finding) -> bool:
+        return finding.cause not in known and finding.severity != "info" and not is_about_speed(finding)
+
+    return ask
 
 
 def _identity(finding: Finding) -> tuple[str, str | None]:

@@ -75,7 +75,9 @@ def gone(
     title: str, before: Trial, after: Trial, key: str | None, fires: Callable[[Trial], bool] | None = None
 ) -> Proof:
     """Whether the ill that is there before is gone after. `fires` asks the rule, where nothing failed."""
-    was, now = ill(before, key), ill(after, key)
+    was = ill(before, key)
+    # A failure that stopped the program is gone when it stops nothing any more: a mend may leave its traces.
+    now = ill(after, key if before.outcome == "ok" else None)
     if was is None:
         return _silent(title, before, after, key, fires)
     told = {

@@ -3,9 +3,9 @@
     0 ──▶ the user's own number ──▶ 1 ──▶ 2 ──▶ 4 …
 
 Zero comes first: a failure there is the dataset's own, and the ladder ends; what it loads is the reference
-for every other rung. The user's own number says whether the loader alone shows the illness, without the
-program's loop. The numbers between tell where it begins, or how speed grows, and are climbed only while they
-can still tell something: not when all is well and nobody waits, and not above a rung that failed.
+for everything else. With the user's own number the program was observed already, so that this rung is climbed
+only for its speed. The numbers between tell how speed grows, where the program waits; or where an illness
+begins, where a limit of the machine is reached. Nothing is climbed above a rung that failed.
 """
 
 from __future__ import annotations
@@ -21,47 +21,41 @@ class Question:
     """What is asked of the ladder of one loader."""
 
     own: int  # num_workers as the program set it
-    is_sick: bool = False  # the observed run failed, hung or lost something in this loader
     is_slow: bool = False  # the program waits for it, long enough to be worth a comparison
+    where_it_begins: bool = False  # it is sick, and fewer workers may not be
     cpus: int = 1
     quick: bool = False
     most: int | None = None  # the user's limit
 
     @property
-    def top(self) -> int:
-        """The highest rung: the user's own number, and where the program waits as many as there are CPUs."""
-        highest = max(self.own, self.cpus) if self.is_slow else self.own
-        return highest if self.most is None else min(highest, self.most)
+    def between(self) -> tuple[int, ...]:
+        """The rungs besides zero and the user's own that may tell something, lowest first."""
+        if self.quick:
+            return ()
+        found = steps(max(self.own, self.cpus)) if self.is_slow else steps(self.own)
+        # One worker tells whether several help each other; with none of them that is not the question.
+        lowest = 1 if self.own or not self.is_slow or self.cpus == 1 else 2
+        return tuple(workers for workers in found if workers >= lowest and workers != self.own)
 
 
 def next_rung(question: Question, seen: Mapping[int, str]) -> int | None:
     """The number of workers to try next, given the outcomes so far; None when enough is known."""
     if 0 not in seen:
         return 0
-    if seen[0] != OK or not (question.is_sick or question.is_slow):
+    if seen[0] != OK or not (question.is_slow or question.where_it_begins):
         return None
-    if question.own not in seen and _is_allowed(question, question.own):
+    if question.is_slow and question.own not in seen and _is_allowed(question, question.own):
         return question.own
-    if question.quick:
-        return None
-    return _climb(question, seen)
+    for workers in question.between:
+        if not _is_allowed(question, workers) or seen.get(workers, OK) != OK:
+            return None  # more of them will not be better
+        if workers not in seen:
+            return workers
+    return None
 
 
 def _is_allowed(question: Question, workers: int) -> bool:
     return question.most is None or workers <= question.most
-
-
-def _climb(question: Question, seen: Mapping[int, str]) -> int | None:
-    """The lowest rung between that is not known yet and can tell something."""
-    if not question.is_slow and seen.get(question.own, OK) == OK:
-        return None  # the loader alone is well: fewer workers will be too
-    for workers in steps(question.top):
-        outcome = seen.get(workers)
-        if outcome is None:
-            return workers
-        if outcome != OK:
-            return None  # more of them will not be better
-    return None
 
 
 def steps(top: int) -> tuple[int, ...]:
