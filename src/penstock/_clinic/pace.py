@@ -22,6 +22,9 @@ from penstock._clinic.facts import Facts
 from penstock._lab.plan import Change
 from penstock._lab.record import FetchSeen, IteratorSeen, Trial
 
+# Batches of a loader whose times are all told; of later ones only some are, and more of the slow ones.
+FULL = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -130,22 +133,22 @@ def pace(trial: Trial, key: str) -> Pace:
     loader = trial.loader(key)
     if not passes:
         return Pace(length=loader.length if loader else None)
-    waits = [_in_flow(seen.waits) for seen in passes]
-    steps = list(chain.from_iterable(seen.steps for seen in passes))
-    flowing = [wait for each in waits for wait in each]
+    flowing = list(chain.from_iterable(seen.waits[1:] for seen in passes))[:FULL]
+    steps = list(chain.from_iterable(seen.steps for seen in passes))[:FULL]
     batch_wait_s = statistics.fmean(flowing) if flowing else 0.0
-    wait_s = sum(seen.start_s + sum(seen.waits) for seen in passes)
+    batch_step_s = statistics.fmean(steps) if steps else 0.0
     batches = sum(seen.batches for seen in passes)
+    start_s = sum(max(0.0, seen.start_s + sum(seen.waits[:1]) - batch_wait_s) for seen in passes)
     return Pace(
         workers=_workers(trial, key),
         passes=len(passes),
         batches=batches,
         samples=_samples(trial, key, passes),
-        start_s=max(0.0, wait_s - batch_wait_s * sum(len(seen.waits) for seen in passes)),
-        wait_s=wait_s,
-        step_s=sum(steps),
+        start_s=start_s,
+        wait_s=start_s + batch_wait_s * batches,
+        step_s=batch_step_s * batches,
         batch_wait_s=batch_wait_s,
-        batch_step_s=sum(steps) / len(steps) if steps else 0.0,
+        batch_step_s=batch_step_s,
         length=None if _breaks_off(trial, passes) else loader.length if loader else None,
     )
 
@@ -153,11 +156,6 @@ def pace(trial: Trial, key: str) -> Pace:
 def _breaks_off(trial: Trial, passes: Sequence[IteratorSeen]) -> bool:
     """Whether the program itself leaves its passes before their end: what it takes is its epoch."""
     return trial.plan.drive == "script" and any(seen.end == "dropped" for seen in passes)
-
-
-def _in_flow(waits: Sequence[float]) -> Sequence[float]:
-    """The waits of a pass that is under way: its first batch waits for the workers to start."""
-    return waits[1:] if len(waits) > 1 else waits if not waits else ()
 
 
 def _samples(trial: Trial, key: str, passes: Sequence[IteratorSeen]) -> int:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from penstock._lab import stall
 from penstock._lab.plan import Plan
 from penstock._lab.record import (
+    DatasetSeen,
     Death,
     Failure,
     FetchSeen,
@@ -224,6 +225,8 @@ class _Passes:
             made["shutdown_s"] = float(event["shutdown"])
         if event.get("batches") is not None:
             made["batches"] = max(made.get("batches", 0), int(event["batches"]))
+        if event.get("samples") is not None:
+            made["samples"] = max(made.get("samples", 0), int(event["samples"]))
 
 
 def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
@@ -292,7 +295,21 @@ def _loaders(of: Mapping[str, list[Event]]) -> tuple[LoaderSeen, ...]:
         things = tuple(_each(event.get("things") or (), lambda thing: _record(Thing, thing)))
         for each in [key] if key in found else [other for other in found if other[1] == key[1]]:
             found[each] = replace(found[each], things=_joined(found[each].things, things))
+    for event in of.get("dataset", ()):
+        key = (event["pid"], str(event.get("loader")))
+        if key in found:
+            found[key] = replace(found[key], dataset=_told_of(found[key].dataset, event))
     return tuple(found.values())
+
+
+def _told_of(dataset: DatasetSeen, event: Event) -> DatasetSeen:
+    """A dataset with what our own loop has found out about it."""
+    return replace(
+        dataset,
+        reach=event.get("reach"),
+        past=tuple(map(str, event.get("past") or ())),
+        mutated=tuple(map(str, event.get("mutated") or ())),
+    )
 
 
 def _joined(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> tuple[Thing, ...]:
