@@ -18,6 +18,7 @@ Each line has "kind", "pid", "at" (seconds of CLOCK_MONOTONIC, one clock for all
 | taking | a worker begins a sample (only the newest counts) | loader, worker, index |
 | fetch | a batch was made in a worker or in the consumer | FetchSeen's fields |
 | failed | an exception | Failure's fields |
+| dataset | our own loop has been through a loader without workers | loader, reach, past, mutated |
 | things | what hangs on the dataset, again, after some samples | loader, things |
 | worker | a worker process begins / ends by itself | loader, number, worker, event ("begins", "ends") |
 | died | a parent saw a worker's exit | loader, worker, child, status |

@@ -72,6 +72,7 @@ class DatasetSeen:
     sizes: dict[str, int] = field(default_factory=dict)  # by path: length of each list, array, frame on it
     reach: int | None = None  # first index past the end that raises, where that was probed (num_workers=0)
     past: tuple[str, ...] = ()  # digests of the first samples from index len() on, where there are any
+    mutated: tuple[str, ...] = ()  # paths of arrays that passes over it (num_workers=0) have changed
 
 
 @dataclass(frozen=True, slots=True)

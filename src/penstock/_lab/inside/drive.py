@@ -13,8 +13,10 @@ import time
 from collections import Counter
 from typing import Any
 
+from penstock._lab.inside import stored
 from penstock._lab.inside.frames import failure
 from penstock._lab.inside.observer import Context, Observer
+from penstock._lab.inside.quiet import quiet
 
 # A pass that was left early counts as an epoch when it was this long; shorter ones when there are this many.
 LONG_PASS = 50
@@ -50,14 +52,15 @@ class Drive:
         self._is_driving = True
         status = 1
         try:
-            self._run(loader, again)
+            self._run(loader, key, again)
             status = 0
         except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it was
             self._tell(error)
         self._leave(status)
 
-    def _run(self, loader: Any, again: Any) -> None:
+    def _run(self, loader: Any, key: str, again: Any) -> None:
         plan = self._observer.plan
+        stored = Stored(loader)
         began = time.monotonic()
         for _ in range(plan.epochs):
             iterator = again(loader)
@@ -66,8 +69,10 @@ class Drive:
                 if number == plan.max_batches or _is_over(began, plan.loader_s):
                     break
             del iterator  # its workers are shut down now, and that is timed
+            stored.look()
             if _is_over(began, plan.loader_s):
                 break
+        self._observer.log.write("dataset", loader=key, **stored.past())
         kept = loader.__dict__.get("_iterator")
         if kept is not None:
             loader.__dict__["_iterator"] = None
@@ -128,6 +133,32 @@ class Drive:
     def _enough(self, why: str) -> None:
         self._is_enough = True
         self._observer.log.write("enough", why=why)
+
+
+class Stored:
+    """What the dataset of a loader without workers stores, before our loop and after it."""
+
+    def __init__(self, loader: Any) -> None:
+        is_plain = not loader.num_workers and not getattr(loader, "_dataset_kind", 0)
+        self._dataset = loader.dataset if is_plain else None
+        self._before: dict[str, Any] = {}
+        self._mutated: list[str] = []
+        self._start()
+
+    @quiet
+    def _start(self) -> None:
+        if self._dataset is not None:
+            self._before = stored.contents(self._dataset)
+
+    @quiet
+    def look(self) -> None:
+        """After a pass: what has another content than before the first."""
+        self._mutated = stored.changed(self._before, self._dataset)
+
+    def past(self) -> dict[str, Any]:
+        """DatasetSeen's fields that only our own loop can tell."""
+        probed = stored.probe(self._dataset) if self._dataset is not None else {}
+        return {"mutated": self._mutated, **probed}
 
 
 def _is_over(began: float, limit: float | None) -> bool:

@@ -12,7 +12,7 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from penstock._lab.inside import frames
+from penstock._lab.inside import frames, stored
 from penstock._lab.inside.frames import unwind
 from penstock._lab.inside.observer import Observer, is_reimport
 from penstock._lab.inside.quiet import quiet
@@ -216,6 +216,7 @@ def dataset_of(loader: Any, *, is_used: bool) -> dict[str, Any]:
         "site": frames.site_of_code(kind),
         "length": _length(dataset) if is_used else None,
         "is_iterable": getattr(loader, "_dataset_kind", 0) == 1,
+        "sizes": stored.sizes(dataset) if is_used else {},
     }
 
 

@@ -80,9 +80,16 @@ def sizes(dataset: Any) -> dict[str, int]:
 def probe(dataset: Any) -> dict[str, Any]:
     """Whether a map-style dataset has samples past its length, and where they end.
 
-    "reach" is the first index that raises IndexError, None when every index gives a sample or the probe took
-    too long; "past" are the digests of the first samples past the length.
+    "reach" is the first index that raises IndexError, None when every index gives a sample, when something
+    else is raised or when it takes too long; "past" are the digests of the first samples past the length.
     """
+    try:
+        return _probe(dataset)
+    except Exception:  # noqa: BLE001 - the user's code, asked for what it need not have
+        return {}
+
+
+def _probe(dataset: Any) -> dict[str, Any]:
     from penstock._lab.inside.samples import describe
 
     length = len(dataset)
