@@ -33,7 +33,7 @@ _CAUGHT = re.compile(
     r"Caught (\S+) in ((?:\w+ )*?(?:DataLoader worker process (\d+)|pin memory thread)[^.\n]*)"
 )
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?\s*$')
-_LAST = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+_LAST = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
 
 # Texts that only one cause prints; a failure that says one of them is nobody else's.
 _SPECIFIC: tuple[tuple[str, str], ...] = (
@@ -432,18 +432,32 @@ def unsent(trial: Trial, refused: Raised) -> Failure | None:
     return None
 
 
+# How a program hears that a worker is gone: torch's words, and those of the pipes between them.
+_LOSS = re.compile(
+    r"exited unexpectedly|killed by signal|Connection ?Re(?:set|fused)|Broken ?pipe|EOFError", re.IGNORECASE
+)
+_TERMINATED = -15  # how torch itself ends workers that are too slow to leave
+
+
 def crash(trial: Trial) -> Death | None:
     """The first process that ended badly in the middle of the run: a worker, else the program itself.
 
-    A worker that torch ends when the program is over, or that we end with the trial, is none.
+    A worker that torch ends when the program is over, or that we end with the trial, is none; nor is one
+    that died while an ordinary exception was already on its way out of the program.
     """
-    workers = worker_deaths(trial)
-    if workers:
+    fatal = _fatal(trial)
+    is_heard = fatal is not None and bool(_LOSS.search(f"{fatal.type}: {fatal.text}"))
+    workers = [
+        each for each in worker_deaths(trial) if each.status != _TERMINATED or "Terminated" in _text(fatal)
+    ]
+    if workers and (is_heard or fatal is None):
         return workers[0]
-    if trial.ended_by != "itself" or trial.outcome not in {"crash", "error"}:
-        return None
-    is_silent = trial.status not in {None, 0} and not any(each.is_fatal for each in trial.failures)
     mains = [each for each in trial.deaths if each.worker is None]
-    if not is_silent:
+    is_silent = trial.status not in {None, 0} and fatal is None
+    if trial.ended_by != "itself" or trial.outcome not in {"crash", "error"} or not is_silent:
         return None
     return mains[0] if mains else Death(0, status=trial.status, at_s=trial.seconds)
+
+
+def _text(failure: Failure | None) -> str:
+    return failure.text if failure is not None else ""

@@ -1,0 +1,55 @@
+"""PS106 slow-worker-start."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.start.ps106_slow_worker_start import SlowWorkerStart
+from tests.rules.seen import MB, facts, loader, passed, trial
+from tests.rules.stuck import big, spawned
+
+
+def passes(count, *, first=5.0, whole=6.0):
+    return tuple(
+        passed(
+            number,
+            began_s=number * 10.0,
+            ended_s=number * 10 + whole,
+            start_s=0.1,
+            first_s=first,
+            waits=(first, 0.01),
+        )
+        for number in range(count)
+    )
+
+
+def found(seen, iterators):
+    return list(SlowWorkerStart().check(facts(trial(seen, iterators=iterators))))
+
+
+def test_workers_that_start_again_in_every_epoch_are_told():
+    (finding,) = found(spawned(method="forkserver", persistent_workers=False), passes(3))
+
+    assert finding.message == (
+        "`train_loader` waits 5.0 s for its workers in each of 3 epochs: each is started by forkserver,"
+        " imports torch"
+    )
+    assert finding.prescription.change == "persistent_workers=False → persistent_workers=True"
+    assert [each.measure for each in finding.experiments] == ["faster", "faster"]
+
+
+def test_a_large_dataset_is_told_in_the_first_epoch():
+    (finding,) = found(spawned(dataset=big(300 * MB)), passes(1))
+
+    assert finding.message.endswith("imports torch and unpickles 300 MB")
+    assert finding.prescription.fix.arguments == {"multiprocessing_context": "fork"}
+
+
+def test_one_start_with_a_small_dataset_is_what_spawn_costs():
+    assert found(spawned(), passes(1)) == []
+
+
+def test_a_start_that_is_a_small_part_of_long_epochs_is_well():
+    assert found(spawned(), passes(3, whole=60.0)) == []
+
+
+def test_forked_workers_are_not_asked():
+    assert found(loader(), passes(3)) == []
