@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps205_shm_leaked import ShmLeaked
-from tests.rules.seen import GB, MB, facts, host, loader, passed, trial, vitals
+from tests.rules.seen import GB, MB, facts, failure, host, loader, passed, trial, vitals
 
 
 def found(observed):
@@ -64,6 +64,18 @@ def test_batches_in_flight_are_no_leak():
 def test_kept_batches_are_no_leak():
     observed = trial(
         vitals=vitals(shm_used=lambda batch: 4 * MB * batch), iterators=(passed(batches=40, kept=38),)
+    )
+
+    assert not found(observed)
+
+
+def test_names_of_files_that_could_not_be_filled_are_no_leak():
+    observed = trial(
+        outcome="error",
+        left_shm=("torch_77_1_0",),
+        failures=(
+            failure("unable to allocate shared memory(shm) for file </torch_77_1_0>: No space left (28)"),
+        ),
     )
 
     assert not found(observed)

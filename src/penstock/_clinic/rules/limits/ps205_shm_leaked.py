@@ -31,9 +31,11 @@ from penstock._clinic import amounts, growth
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.kept import keeper
+from penstock._clinic.said import said
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
 
+_FULL = re.compile(r"No space left on device|unable to allocate shared memory")
 _TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
 
 # Below this nobody misses the memory, and Python's own files (semaphores, heaps) come and go.
@@ -104,8 +106,11 @@ class ShmLeaked:
 
 
 def _left(trial: Trial) -> Evidence | None:
-    """Names left by a program that ended on its own: one that the exam ended could not clean up."""
-    if not trial.left_shm or trial.ended_by != "itself":
+    """Names left by a program that ended on its own: one that the exam ended could not clean up.
+
+    torch leaves the names of files that it could not fill: then a full mount is the cause (PS201).
+    """
+    if not trial.left_shm or trial.ended_by != "itself" or said(trial, _FULL) is not None:
         return None
     names = amounts.listed(trial.left_shm, 3)
     return Evidence(
