@@ -24,8 +24,9 @@ def as_github(findings: Iterable[Finding]) -> str:
 
 def _command(finding: Finding) -> str:
     properties = {"title": f"{finding.code} {plain(finding.cause)}"}
-    if finding.where is not None:
-        properties = {"file": short_path(finding.where.file), "line": str(finding.where.line), **properties}
+    if (where := finding.where) is not None:
+        column = {"col": str(where.column)} if where.column > 0 else {}
+        properties = {"file": short_path(where.file), "line": str(where.line), **column, **properties}
     named = ",".join(f"{name}={value.translate(PROPERTY)}" for name, value in properties.items())
     change = plain(finding.prescription.change)
     text = "\n".join([plain(finding.message), *([f"remedy: {change}"] if change else [])])

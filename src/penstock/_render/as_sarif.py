@@ -92,7 +92,8 @@ def _result(finding: Finding, place: int, read: Read) -> dict[str, Any]:
 
 
 def _location(site: Site) -> dict[str, Any]:
-    physical = {"artifactLocation": {"uri": _uri(site.file)}, "region": {"startLine": max(1, site.line)}}
+    region = {"startLine": max(1, site.line), **({"startColumn": site.column} if site.column > 0 else {})}
+    physical = {"artifactLocation": {"uri": _uri(site.file)}, "region": region}
     logical = {"logicalLocations": [{"fullyQualifiedName": plain(site.symbol)}]} if site.symbol else {}
     return {"physicalLocation": physical, **logical}
 

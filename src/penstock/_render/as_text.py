@@ -31,7 +31,7 @@ BAR = 20  # columns of the longest bar of the ladder
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 OUTCOMES = {"ok": "green", "error": "red", "hang": "magenta", "crash": "red", "oom": "red"}
-PROOF_STYLES = {"verified": "green", "refuted": "yellow", "not-tested": "dim"}
+PROOF_STYLES = {"verified": "bold green", "refuted": "yellow", "not-tested": "dim"}
 VERDICTS = {"healthy": "bold green", "sick": "bold red", "could-not-run": "bold yellow"}
 MOST_PATCH_LINES = 40  # of a diff on the screen; the whole is in the JSON, and --fix applies it
 # What a terminal without Unicode shows instead.

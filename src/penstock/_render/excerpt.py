@@ -47,13 +47,20 @@ def excerpt(site: Site | None, *, read: Read = read_lines) -> Excerpt | None:
     source = read(site.file)
     if site.line > len(source) or not source[site.line - 1].strip():
         return None
-    text = plain(source[site.line - 1].rstrip())
-    start, stop = _marked(text, site.symbol)
+    row = source[site.line - 1].rstrip()
+    text = plain(row)
+    # Characters that are spelled out move those behind them.
+    column = len(plain(row[: site.column - 1])) if 0 < site.column <= len(row) else None
+    start, stop = _marked(text, site.symbol, column)
     return Excerpt(file=site.file, line=site.line, text=text, start=start, stop=stop)
 
 
-def _marked(text: str, symbol: str) -> tuple[int, int]:
-    """The symbol where the line has it, else a DataLoader that is made there, else the whole statement."""
+def _marked(text: str, symbol: str, column: int | None) -> tuple[int, int]:
+    """What stands at the column, else the symbol, else a DataLoader made there, else the whole statement."""
+    if column is not None:
+        found = re.compile(r"\w+|\S").match(text, column)
+        if found:
+            return found.span()
     for word in (symbol.rpartition(".")[2], "DataLoader"):
         found = re.search(rf"(?<!\w){re.escape(plain(word))}(?!\w)", text) if word else None
         if found:

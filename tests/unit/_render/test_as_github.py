@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+
+from penstock._lab.record import Site
 from penstock._render.as_github import as_github
 from tests.unit._render import reports
 
@@ -14,6 +17,11 @@ def test_a_finding_is_one_command_with_its_place():
 
 def test_a_finding_without_a_place_is_a_command_too():
     assert as_github(reports.TWO.findings[1:]).startswith("::warning title=PS302 rng-repeated::all 4 workers")
+
+
+def test_a_column_is_told_where_it_is_known():
+    finding = dataclasses.replace(reports.SLOW.findings[0], where=Site("train.py", 11, "", 10))
+    assert as_github([finding]).startswith("::warning file=train.py,line=11,col=10,title=")
 
 
 def test_text_of_the_patient_begins_no_command_of_its_own():

@@ -97,6 +97,12 @@ def test_a_place_is_a_uri(file, uri):
     assert place == {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}
 
 
+def test_a_column_is_told_where_it_is_known():
+    finding = dataclasses.replace(reports.SHM.findings[0], where=Site("train.py", 11, "", 10))
+    (result,) = run_of(finding)["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 11, "startColumn": 10}
+
+
 def test_no_findings_are_an_empty_run():
     run = run_of()
     assert (run["results"], run["tool"]["driver"]["rules"]) == ([], [])

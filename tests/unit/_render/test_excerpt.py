@@ -26,6 +26,21 @@ def test_the_part_that_is_meant_is_marked(line, symbol, part):
     assert marked(line, symbol) == part
 
 
+@pytest.mark.parametrize(
+    ("line", "column", "part"),
+    [
+        ("loader = make(lambda x: x)\n", 15, "lambda"),
+        ("\x1b\tloader = make()\n", 3, "loader"),
+        ("f(x)\n", 2, "("),
+        ("x = 1\n", 99, "x = 1"),
+        ("x = 1\n", 2, "x = 1"),
+    ],
+)
+def test_what_stands_at_the_column_is_marked(line, column, part):
+    found = excerpt(Site("x.py", 1, "", column), read=lambda _: [line])
+    assert found.text[found.start : found.stop] == part
+
+
 @pytest.mark.parametrize("site", [None, Site("x.py", 0), Site("x.py", 3), Site("x.py", 2)])
 def test_there_is_no_excerpt_of_a_line_that_is_not_there(site):
     assert excerpt(site, read=lambda _: ["a\n", "  \n"]) is None
