@@ -186,6 +186,7 @@ class Failure:
     site: Site | None = None  # innermost line of the user's own code
     at_s: float = 0.0
     is_fatal: bool = False  # it ended the program
+    note: str = ""  # which sample of the batch does not fit, in a sentence, where collate failed
 
 
 @dataclass(frozen=True, slots=True)
