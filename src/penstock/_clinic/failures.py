@@ -186,8 +186,19 @@ def root(trial: Trial) -> Failure | None:
     origins = [each for each in trial.failures if _may_be_behind(each, fatal)]
     for origin in origins:
         if bare(origin.type) == bare(last.type) and last.worker in {None, origin.worker}:
-            return dataclasses.replace(unwrap(origin), is_fatal=True)
+            return dataclasses.replace(
+                _outer(unwrap(origin), trial), site=origin.site or last.site, is_fatal=True
+            )
     return last
+
+
+def _outer(failure: Failure, trial: Trial) -> Failure:
+    """The same failure as one of the worker in which it was raised, where a worker iterates a loader."""
+    for seen in trial.iterators:
+        if failure.worker is None and failure.pid in seen.workers:
+            number = seen.workers.index(failure.pid)
+            return dataclasses.replace(failure, loader=seen.loader, worker=number, phase="sample")
+    return failure
 
 
 def _may_be_behind(origin: Failure, fatal: Failure) -> bool:

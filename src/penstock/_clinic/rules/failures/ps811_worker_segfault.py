@@ -99,8 +99,8 @@ def _is_of_shm(trial: Trial, death: Death) -> bool:
 
 def _site(trial: Trial, death: Death) -> Site | None:
     """The innermost line of the user's code, from what faulthandler wrote."""
-    dumped = death.stack or trial.stderr
-    text = dumped.replace("(most recent call first):", "").replace("Fatal Python error", "")
+    dumped = death.stack or trial.stderr.partition("Fatal Python error")[2]
+    text = dumped.partition("most recent call first")[2] or dumped
     raised = printed("Traceback (most recent call last):\n" + "\n".join(reversed(_frames(text))) + "\nDied")
     return raised[0].site if raised else None
 
