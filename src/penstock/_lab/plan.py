@@ -41,7 +41,8 @@ class Plan:
     """A trial: how far to go and what to change."""
 
     drive: str = "script"  # "script": as it is; "loader": the script up to iter(loader), then our own loop
-    loader: str | None = None  # key of the loader to change and to drive; None changes every loader
+    # Key of the loader to change and to drive; without its number, every one made on that line; None: all.
+    loader: str | None = None
     change: Change = field(default_factory=Change)
     max_batches: int | None = None  # of the driven loader, in each epoch
     epochs: int = 1  # that the observer drives; for "script": epochs of one loader after which it is enough

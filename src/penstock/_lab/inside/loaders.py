@@ -90,7 +90,7 @@ class Makings:
         return self._changed(bound, self._observer.mends.settings())
 
     def _is_ours(self, key: str) -> bool:
-        return self._observer.plan.loader in (None, key)
+        return self._observer.plan.loader in (None, key, key.rpartition("#")[0])
 
     def _bind(self, loader: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
         try:
