@@ -28,7 +28,8 @@ SIZES = frozenset({"memory", "shm", "pss", "uss", "rss"})
 
 # By the status of a proof: how its line begins.
 PROOFS = {"verified": "proved", "refuted": "refuted", "not-tested": "not tested"}
-NOTICEABLE = 1.1  # times the speed before; below that a gain is not worth a word
+LONGEST_PROOF = 300  # characters of what an experiment said
+LONGEST_OUTCOME = 120  # characters of an outcome, which may be the message of an exception
 
 
 def plain(text: object, *, limit: int = LONGEST) -> str:
@@ -91,7 +92,7 @@ def figure(name: str, value: Any) -> str:
     """One measured value with its name, by the unit that the name carries."""
     label = plain(name).replace("_", " ")
     if name == "outcome":
-        return plain(value)
+        return plain(value, limit=LONGEST_OUTCOME)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{label} {plain(value)}"
     if name == "samples_per_s":
@@ -151,21 +152,28 @@ def certainty(finding: Finding) -> str:
 
 
 def proof(given: Proof) -> str:
-    """What the experiment was and what it said, in one sentence."""
-    experiment = plain(given.experiment)
-    if given.status != "verified":
-        return experiment or "no experiment could be made for it"
-    return f"with {experiment.removeprefix('with ') or 'this change'} {_effect(given)}"
+    """What the experiment was and what it said, in one sentence.
+
+    `experiment` is "what was changed: what that did". A plain cure is said shorter: the figures that follow
+    (`measured`) have the failure in full.
+    """
+    experiment = plain(given.experiment, limit=LONGEST_PROOF)
+    if not experiment:
+        return "no experiment could be made for it" if given.status != "verified" else "it is cured"
+    change = experiment.partition(": ")[0]
+    is_cure = given.after.get("outcome") == "ok" and given.before.get("outcome") != "ok"
+    if given.status == "verified" and is_cure:
+        return (
+            f"{change}: the failure is gone"
+            if _stands_alone(change)
+            else f"with {change} the failure is gone"
+        )
+    return experiment
 
 
-def _effect(given: Proof) -> str:
-    before, after = given.before, given.after
-    if after.get("outcome") == "ok" and before.get("outcome") != "ok":
-        return "the failure is gone"
-    old, new = before.get("samples_per_s"), after.get("samples_per_s")
-    if old and new and new / old >= NOTICEABLE:
-        return f"it is {number(new / old, digits=2)} times as fast"
-    return "it is cured"
+def _stands_alone(change: str) -> bool:
+    """Whether words such as 'the same loader with …' need no 'with' before them."""
+    return change.startswith(("the ", "with "))
 
 
 def measured(given: Proof) -> str:

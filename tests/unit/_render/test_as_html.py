@@ -66,7 +66,10 @@ def test_a_page_shows_the_finding_with_its_line_and_the_proof():
     shown = " ".join("".join(read.text).split())
     assert "PS201 shm-exhausted" in shown
     assert '11loader = DataLoader(Images("data"), batch_size=10' in shown
-    assert "proved: with a /dev/shm of 4 GB the failure is gone before: error, batches 3" in shown
+    assert (
+        "proved: the same loader with a /dev/shm of 4 GB: the failure is gone before: RuntimeError: No space"
+        in shown
+    )
     assert "penstock run train.py (tried here: it cured it)" in shown
     assert "2 workers: error RuntimeError: unable to allocate shared memory(shm)" in shown
     assert "at most 702 MB" in shown

@@ -27,8 +27,13 @@ def test_a_finding_keeps_every_part():
     assert finding["evidence"][0] == {"fact": "size of /dev/shm", "value": "64 MB", "source": "host"}
     assert finding["proof"] == {
         "status": "verified",
-        "experiment": "a /dev/shm of 4 GB",
-        "before": {"outcome": "error", "batches": 3, "samples_per_s": None},
+        "experiment": "the same loader with a /dev/shm of 4 GB: RuntimeError: No space left on device "
+        "(28) is gone",
+        "before": {
+            "outcome": "RuntimeError: No space left on device (28)",
+            "batches": 3,
+            "samples_per_s": None,
+        },
         "after": {"outcome": "ok", "batches": 10, "samples_per_s": 231.7},
     }
 

@@ -93,25 +93,25 @@ def test_figures_carry_the_unit_of_their_name_and_the_outcome_comes_first():
     [
         (Proof(), "no experiment could be made for it"),
         (Proof("not-tested", "the time was used up"), "the time was used up"),
-        (Proof("refuted", "spawn"), "spawn"),
+        (Proof("refuted", "spawn: it stays"), "spawn: it stays"),
         (
-            Proof("verified", "spawn", {"outcome": "hang"}, {"outcome": "ok"}),
-            "with spawn the failure is gone",
+            Proof("verified", "num_workers=0: OSError is gone", {"outcome": "OSError"}, {"outcome": "ok"}),
+            "with num_workers=0 the failure is gone",
         ),
-        (
-            Proof("verified", "with 4 workers", {"samples_per_s": 50}, {"samples_per_s": 190}),
-            "with 4 workers it is 3.8 times as fast",
-        ),
-        (Proof("verified", "", {"repeated": 30}, {"repeated": 0}), "with this change it is cured"),
         (
             Proof(
                 "verified",
-                "x",
-                {"samples_per_s": 50, "outcome": "ok"},
-                {"samples_per_s": 51, "outcome": "ok"},
+                "the same loader under spawn: hang is gone",
+                {"outcome": "hang"},
+                {"outcome": "ok"},
             ),
-            "with x it is cured",
+            "the same loader under spawn: the failure is gone",
         ),
+        (
+            Proof("verified", "4 workers: 3.80x", {"samples_per_s": 50}, {"samples_per_s": 190}),
+            "4 workers: 3.80x",
+        ),
+        (Proof("verified", "", {"repeated": 30}, {"repeated": 0}), "it is cured"),
     ],
 )
 def test_a_proof_is_one_sentence(proof, sentence):
