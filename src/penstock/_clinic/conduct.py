@@ -99,7 +99,7 @@ class Bench:
 
     def _scripted(self, finding: Finding, experiment: Experiment) -> Plan:
         """The program as it runs, not much longer than it took to show the ill."""
-        plan = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+        plan = dataclasses.replace(self.observed.plan, loader=line_of(finding.loader)).plus(experiment.base)
         if finding.stopped_at_s is None or plan.loader_s is None:
             return plan
         took = max(0.0, finding.stopped_at_s - self.trials.prepare_s)
@@ -182,8 +182,13 @@ class Bench:
     def _timed(self, finding: Finding, experiment: Experiment) -> Plan:
         plan = self._driven(finding, experiment)
         if experiment.drive == "script":
-            plan = dataclasses.replace(self.observed.plan, loader=finding.loader).plus(experiment.base)
+            plan = self._scripted(finding, experiment)
         return dataclasses.replace(plan, loader_s=TIMED_S, digests=False)
+
+
+def line_of(key: str | None) -> str | None:
+    """The line that makes a loader: what a change of the source would change, for every loader made there."""
+    return None if key is None else key.rpartition("#")[0]
 
 
 def reference_key(finding: Finding) -> str:

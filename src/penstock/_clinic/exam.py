@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock._clinic import experiment as judge
 from penstock._clinic import ignore, ladder, reasons, summary
-from penstock._clinic.conduct import LOADER_S, TIMED_S, Bench
+from penstock._clinic.conduct import LOADER_S, TIMED_S, Bench, line_of
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
 from penstock._clinic.merge import merge, rests_on_source
@@ -114,7 +114,7 @@ class Exam:
 
     def _climb(self, observed: Trial) -> None:
         """The reference pass of every loader that was used, two at a time where that disturbs nobody."""
-        keys = [loader.key for loader in summary.used(Facts(observed=observed))]
+        keys = [loader.key for loader in summary.distinct(Facts(observed=observed))]
         asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
         is_quiet = observed.outcome == "ok" and is_roomy(observed.host)
         done = self.trials.abreast(asked, at_once=ABREAST if is_quiet else 1)
@@ -122,8 +122,10 @@ class Exam:
 
     def _climb_for_speed(self, observed: Trial) -> None:
         """The rungs of loaders on which the program waits, each alone on the machine."""
-        waited_for = [each.loader for each in slow_loaders(Facts(observed=observed)) if each.is_worth_a_trial]
-        for loader in waited_for:
+        facts = Facts(observed=observed)
+        keys = {loader.key for loader in summary.distinct(facts)}
+        waited_for = [each.loader for each in slow_loaders(facts) if each.is_worth_a_trial]
+        for loader in (each for each in waited_for if each.key in keys):
             question = dataclasses.replace(self._question(loader, observed), is_slow=True)
             self._climb_one(loader.key, question, observed)
         self._sort_rungs(observed)
@@ -276,7 +278,7 @@ class Exam:
     def _peel(self, finding: Finding, bench: Bench) -> Bench | None:
         """The program again, with this illness cured."""
         after, experiment = bench.cures[_identity(finding)]
-        plan = dataclasses.replace(bench.observed.plan, loader=finding.loader).plus(experiment.base)
+        plan = dataclasses.replace(bench.observed.plan, loader=line_of(finding.loader)).plus(experiment.base)
         plan = plan.plus(experiment.change)
         if after.plan.drive == "script":
             again: Trial | None = after
@@ -299,8 +301,9 @@ class Exam:
 
     def _ours(self, key: str | None, observed: Trial) -> Trial | None:
         """The program with our loader: a trial that an experiment has run already, or a new one."""
-        plan = dataclasses.replace(observed.plan, loader=key).plus(Change(use_penstock=True))
-        known = self.trials.like(plan) + self.trials.like(dataclasses.replace(plan, drive="loader"))
+        plan = dataclasses.replace(observed.plan, loader=line_of(key)).plus(Change(use_penstock=True))
+        driven = dataclasses.replace(plan, drive="loader", loader=key)
+        known = self.trials.like(plan) + self.trials.like(driven)
         return known[-1] if known else self.trials.run(plan, "the program with penstock's loader in place")
 
     def _with_ours(self, finding: Finding, ours: Trial | None, observed: Trial) -> Finding:

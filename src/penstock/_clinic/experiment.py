@@ -36,6 +36,7 @@ class Ill:
     name: str = ""  # type of the exception, or the signal
     text: str = ""
     index: Any = None
+    status: int | None = None  # of the first process that died of it
 
     def __str__(self) -> str:
         if self.kind == "hang":
@@ -54,11 +55,12 @@ def ill(trial: Trial, key: str | None) -> Ill | None:
     first = next(iter(sorted(caught or failures, key=lambda failure: failure.at_s)), None)
     if trial.outcome == "ok" and not caught:
         return None
+    died = next((death.status for death in trial.deaths if death.status), None)
     if trial.outcome in {"hang", "oom"} or first is None:
-        status = next((death.status for death in trial.deaths if death.status), trial.status)
-        return Ill(trial.outcome, "" if status in {0, None} else f"status {status}")
+        status = died if died is not None else trial.status
+        return Ill(trial.outcome, "" if status in {0, None} else f"status {status}", status=died)
     kind = "error" if trial.outcome == "ok" else trial.outcome
-    return Ill(kind, first.type, _first_line(first.text), first.index)
+    return Ill(kind, first.type, _first_line(first.text), first.index, died)
 
 
 def _first_line(text: str) -> str:
@@ -95,7 +97,10 @@ def gone(
 
 
 def _is_same(was: Ill, now: Ill) -> bool:
-    return was.kind == now.kind and was.name == now.name
+    """Whether it is one illness: the consumer may tell the same death of a worker in several ways."""
+    if was.kind != now.kind:
+        return False
+    return was.name == now.name or (was.status is not None and was.status == now.status)
 
 
 def _silent(

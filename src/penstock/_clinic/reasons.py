@@ -319,7 +319,8 @@ def _too_much(trial: Trial) -> Reason | None:
     seconds = f"ended after {trial.seconds:.0f} s"
     if trial.ended_by == "output":
         what = "the program prints without end"
-        return Reason("PS910", what, f"{seconds}; last: {_last_lines(trial.stdout, 1)[-60:]!r}", _fix("PS910"))
+        last = _last_lines(trial.stdout, 1)[-60:]
+        return Reason("PS910", what, f"{seconds}; last: {last!r}", _fix("PS910"))
     if trial.ended_by == "processes":
         return Reason("PS914", "the program starts processes without end", seconds, _fix("PS914"))
     if trial.ended_by == "memory" or trial.outcome == "oom":

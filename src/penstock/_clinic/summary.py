@@ -75,6 +75,19 @@ def used(facts: Facts) -> tuple[LoaderSeen, ...]:
     return tuple(found.values())
 
 
+def distinct(facts: Facts) -> tuple[LoaderSeen, ...]:
+    """Those that differ: of loaders that one line makes again and again the first, and any that failed."""
+    observed = facts.observed
+    if observed is None:
+        return ()
+    wrong = {each.loader for each in observed.failures} | {each.loader for each in observed.deaths}
+    found: dict[tuple[Any, ...], LoaderSeen] = {}
+    for loader in used(facts):
+        kind = (loader.key.rpartition("#")[0], loader.dataset.type, loader.length, own_workers(loader))
+        found.setdefault((*kind, loader.key) if loader.key in wrong else kind, loader)
+    return tuple(found.values())
+
+
 def own_workers(loader: LoaderSeen) -> int:
     """num_workers as in force."""
     value = loader.settings.get("num_workers", 0)
@@ -90,7 +103,7 @@ def workers_of(trial: Trial) -> int:
 def _ladder(facts: Facts, observed: Trial) -> tuple[Rung, ...]:
     """Every rung; where the user's own number was not climbed, the observed run stands for it."""
     rungs: list[Rung] = []
-    for loader in used(facts):
+    for loader in distinct(facts):
         own = [_rung(trial, loader.key, observed) for trial in facts.rungs(loader.key)]
         if not any(rung.num_workers == own_workers(loader) for rung in own):
             own.append(_rung(observed, loader.key, observed))

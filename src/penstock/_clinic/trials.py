@@ -99,7 +99,9 @@ class Trials:
         first = min((seen.began_s for seen in observed.iterators), default=None)
         if first:
             self.prepare_s = max(1.0, first)
-        self._own.update({seen.key: seen.settings for seen in observed.loaders})
+        for seen in observed.loaders:
+            self._own.setdefault(seen.key, seen.settings)
+            self._own.setdefault(seen.key.rpartition("#")[0], seen.settings)
 
     def like(self, plan: Plan) -> list[Trial]:
         """Trials so far with the same drive, loader and changes, newest last."""
