@@ -9,8 +9,8 @@ from penstock._lab.record import Death
 from tests.rules.seen import KEY, MB, facts, failure, host, loader, passed, trial, vitals, zero
 
 FULL = (
-    "Caught RuntimeError in DataLoader worker process 0.\nRuntimeError: unable to allocate shared memory(shm) "
-    "for file </torch_77_1_0>: No space left on device (28)\n"
+    "Caught RuntimeError in DataLoader worker process 0.\n"
+    "RuntimeError: unable to allocate shared memory(shm) for file </torch_7>: No space left on device (28)\n"
 )
 SMALL = host(shm_size=64 * MB, shm_free=64 * MB)
 
@@ -57,7 +57,7 @@ def test_a_hang_with_the_text_of_a_feeder_thread_is_found():
         outcome="hang",
         host=SMALL,
         iterators=(passed(end="open", waiting_since_s=4.0),),
-        stderr="Traceback …\nRuntimeError: unable to write to file </torch_9_1>: No space left on device (28)\n",
+        stderr="RuntimeError: unable to write to file </torch_9_1>: No space left on device (28)\n",
     )
 
     (finding,) = found(observed)

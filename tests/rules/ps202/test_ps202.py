@@ -38,7 +38,7 @@ def test_many_tensors_in_a_batch_are_told_where_nothing_is_kept():
         host=host(nofile=256),
         failures=(
             failure(
-                "unable to open shared memory object </torch_9_1> in read-write mode: Too many open files (24)",
+                "unable to open shared memory object </torch_9> in read-write mode: Too many open files (24)",
                 phase="feeder",
                 worker=1,
             ),

@@ -10,8 +10,8 @@ same program trains on other data when `num_workers` changes.
 
 ## How we know
 Without workers and without the program's own loop, the same index gives another content in the second pass,
-while a fresh process gives the first content again, and no random generator was drawn from. The experiment
-copies what the dataset stores before it is changed.
+and no random generator was drawn from; and a fresh process gives the first content again, or an array on the
+dataset was seen to change. The experiment hands out copies of what the dataset stores.
 
 ## What to do
 Change a copy: `x = self.data[i].clone()`.
@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from penstock._clinic import amounts
 from penstock._clinic.contents import Compared, Reading, compare, readings
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
@@ -46,6 +47,7 @@ class _Drift:
 
     passes: Compared  # the first pass against the second, in one process
     fresh: Compared  # the first pass against that of another process
+    paths: tuple[str, ...] = ()  # arrays on the dataset that were seen to change
 
 
 class SampleMutatedInPlace:
@@ -69,13 +71,14 @@ class SampleMutatedInPlace:
         own = _own(facts, loader)
         changed = f"{drift.passes.differ:,} of {drift.passes.both:,} samples"
         where = "in the program itself" if own else "at num_workers=0, and with persistent workers"
+        stored = f"`{drift.paths[0]}`" if drift.paths else "its stored samples"
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error" if own else "warning",
             message=(
-                f"`{loader.dataset.type or 'the dataset'}` of {loader_named(loader)} changes its stored "
-                f"samples as it returns them: {changed} have another content in the second epoch, {where}"
+                f"`{loader.dataset.type or 'the dataset'}` of {loader_named(loader)} changes {stored} "
+                f"as it returns samples: {changed} have another content in the second epoch, {where}"
             ),
             prescription=Prescription(
                 change="change a copy of the stored sample: `.clone()` (tensor), `.copy()` (array) before it",
@@ -84,11 +87,7 @@ class SampleMutatedInPlace:
             ),
             evidence=(
                 Evidence("contents that changed from pass to pass in one process", changed, "samples"),
-                Evidence(
-                    "contents of the first pass in another process",
-                    f"{drift.fresh.both - drift.fresh.differ:,} of {drift.fresh.both:,} the same",
-                    "samples",
-                ),
+                *_evidence(drift),
                 Evidence("for example", sample_named(drift.passes.example), "samples"),
             ),
             where=loader.dataset.site or loader.site,
@@ -104,26 +103,36 @@ class SampleMutatedInPlace:
         )
 
 
+def _evidence(drift: _Drift) -> Iterator[Evidence]:
+    if drift.paths:
+        yield Evidence("arrays that changed while samples were made", amounts.listed(drift.paths), "samples")
+    else:
+        same = f"{drift.fresh.both - drift.fresh.differ:,} of {drift.fresh.both:,} the same"
+        yield Evidence("contents of the first pass in another process", same, "samples")
+
+
 def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
     told = readings(zero, loader.key)
     fresh = _fresh(facts, zero, loader)
-    if len(told) < 2 or fresh is None:  # noqa: PLR2004 - two passes
+    if len(told) < 2:  # noqa: PLR2004 - two passes
         return None
-    drift = _Drift(compare(told[0], told[1]), compare(told[0], fresh))
+    seen = zero.loader(loader.key) or loader
+    drift = _Drift(compare(told[0], told[1]), compare(told[0], fresh), seen.dataset.mutated)
     if drift.passes.both < FEW or drift.passes.share < DRIFTS:
         return None
-    if drift.fresh.both < FEW or drift.fresh.share >= DRIFTS:
+    is_reproducible = drift.fresh.both >= FEW and drift.fresh.share < DRIFTS
+    if not is_reproducible and not drift.paths:
         return None  # another process gives other contents: chance, not drift
     return drift if not _draws(zero, loader) or _is_steady_in_workers(facts, loader) else None
 
 
-def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading | None:
+def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading:
     """The first pass of another process."""
     for trial in facts.trials:
         told = readings(trial, loader.key)
         if trial is not zero and told:
             return told[0]
-    return None
+    return {}
 
 
 def _draws(zero: Trial, loader: LoaderSeen) -> bool:

@@ -1,0 +1,96 @@
+"""PS301 iterable-not-sharded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from penstock._clinic.rules.data.ps301_iterable_not_sharded import IterableNotSharded
+from penstock._lab.record import DatasetSeen
+from tests.rules.seen import facts, loader, passed, samples, trial, zero
+
+STREAM = loader(dataset=DatasetSeen(type="Lines", is_iterable=True), length=None)
+
+
+def found(observed, *rungs):
+    return list(IterableNotSharded().check(facts(observed, *rungs)))
+
+
+def streamed(*streams, **fields):
+    """A trial in which each worker yields one of these streams."""
+    made = tuple(each for worker, stream in enumerate(streams) for each in samples(stream, worker=worker))
+    return trial(STREAM, samples=made, **fields)
+
+
+def alone(count):
+    """The rung without workers: a whole epoch of so many samples."""
+    return zero(loaders=(STREAM,), iterators=(passed(samples=count, workers=()),))
+
+
+def test_workers_that_yield_the_same_stream_are_found():
+    (finding,) = found(streamed(range(10), range(10), range(10)))
+
+    assert finding.severity == "error"
+    assert finding.message == (
+        "every one of the 3 workers of `train_loader` yields the whole of `Lines`: 10 different samples came "
+        "from each of them, so an epoch repeats the data"
+    )
+    assert finding.experiments[0].change.mends == ("shard-iterable",)
+    assert finding.prescription.fix.name == "shard"
+
+
+def test_workers_that_shuffle_the_same_stream_are_found():
+    (finding,) = found(streamed(range(20), range(19, -1, -1)))
+
+    assert finding.confidence == "observed"
+
+
+def test_samples_that_went_unseen_do_not_hide_it():
+    first, second = samples(range(20), worker=0), samples(range(20), worker=1)
+
+    assert found(trial(STREAM, samples=(*first[:8], *second[4:12])))
+
+
+def test_shards_are_left_alone():
+    assert not found(streamed(range(0, 20, 2), range(1, 20, 2)))
+
+
+def test_shards_of_data_that_repeats_itself_are_left_alone():
+    words = [number % 7 for number in range(60)]
+
+    assert not found(streamed(words[::2], words[1::2], iterators=(passed(samples=60),)), alone(60))
+    assert not found(streamed(words[::2], words[1::2]))
+
+
+def test_a_stream_of_one_content_tells_nothing():
+    assert not found(streamed([7] * 10, [7] * 10))
+
+
+def test_one_worker_repeats_nobody():
+    assert not found(streamed(range(10)))
+
+
+def test_an_epoch_as_many_times_as_long_is_found_although_chance_hides_the_contents():
+    first, second = samples(range(10), worker=0), samples(range(100, 110), worker=1)
+    named = [
+        dataclasses.replace(each, parts=(each.digest, f"name {each.index}")) for each in (*first, *second)
+    ]
+    observed = trial(STREAM, samples=tuple(named), iterators=(passed(samples=20),))
+
+    (finding,) = found(observed, alone(10))
+
+    assert finding.severity == "error"
+    assert finding.message.endswith("an epoch has 20 samples, and 10 without workers")
+
+
+def test_a_longer_epoch_of_samples_that_have_nothing_in_common_is_only_suspected():
+    observed = streamed(range(10), range(100, 110), iterators=(passed(samples=20),))
+
+    (finding,) = found(observed, alone(10))
+
+    assert (finding.severity, finding.confidence) == ("info", "suspected")
+
+
+def test_a_map_style_dataset_is_another_matter():
+    same = (*samples(range(10), worker=0), *samples(range(10), worker=1))
+
+    assert not found(trial(samples=same))

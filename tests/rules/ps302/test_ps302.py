@@ -1,0 +1,83 @@
+"""PS302 rng-repeated."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.data.ps302_rng_repeated import RngRepeated
+from tests.rules.seen import facts, fetches, samples, trial, zero
+
+RANDOM = zero(samples=(*samples(range(20)), *samples(range(100, 120), iterator=1)))
+SETTLED = zero(samples=(*samples(range(20)), *samples(range(20), iterator=1)))
+
+
+def found(observed, *rungs):
+    return list(RngRepeated().check(facts(observed, *(rungs or (RANDOM,)))))
+
+
+def drawing(state, path="dataset.rng"):
+    return lambda worker, number: {path: state(worker, number)}
+
+
+def test_workers_that_begin_in_one_state_are_found():
+    observed = trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"state {number}")))
+
+    (finding,) = found(observed)
+
+    assert finding.severity == "error"
+    assert finding.message == (
+        "`dataset.rng` draws the same random numbers in workers 0, 1 of `train_loader`: every worker has a "
+        "copy of it, and samples depend on it"
+    )
+    assert finding.experiments[0].change.mends == ("reseed-rng-objects",)
+    assert finding.prescription.fix.arguments == {"path": "dataset.rng"}
+
+
+def test_epochs_that_begin_in_one_state_are_found():
+    own = drawing(lambda worker, number: f"{worker} {number}")
+    observed = trial(fetches=(*fetches(4, rngs=own), *fetches(4, iterator=1, rngs=own)))
+
+    (finding,) = found(observed)
+
+    assert finding.severity == "warning"
+    assert "the same random numbers in every epoch" in finding.message
+    assert finding.experiments[0].epochs == 2
+
+
+def test_a_global_generator_that_every_worker_seeds_alike_is_found():
+    observed = trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}", "numpy.random")))
+
+    (finding,) = found(observed)
+
+    assert "every worker seeds it alike" in finding.message
+    assert "worker_init_fn" in finding.prescription.change
+
+
+def test_generators_seeded_in_each_worker_and_epoch_are_left_alone():
+    first = fetches(4, rngs=drawing(lambda worker, number: f"{worker} {number}"))
+    second = fetches(4, iterator=1, rngs=drawing(lambda worker, number: f"next {worker} {number}"))
+
+    assert not found(trial(fetches=(*first, *second)))
+
+
+def test_a_generator_that_nobody_draws_from_is_left_alone():
+    assert not found(trial(fetches=fetches(4, rngs=drawing(lambda *_: "still"))))
+
+
+def test_a_permutation_that_all_workers_share_is_left_alone():
+    shared = drawing(lambda _, number: "before" if number == 0 else "after")
+
+    assert not found(trial(fetches=fetches(6, rngs=shared)))
+
+
+def test_samples_that_do_not_depend_on_chance_are_left_alone():
+    observed = trial(
+        fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}")), samples=samples(range(20), worker=0)
+    )
+
+    assert not found(observed, SETTLED)
+
+
+def test_persistent_workers_that_go_on_drawing_are_left_alone():
+    first = fetches(4, workers=1, rngs=drawing(lambda _, number: f"{number}"))
+    second = fetches(4, workers=1, iterator=1, rngs=drawing(lambda _, number: f"{number + 4}"))
+
+    assert not found(trial(fetches=(*first, *second)))

@@ -1,0 +1,74 @@
+"""PS303 stale-dataset-in-workers."""
+
+from __future__ import annotations
+
+import ast
+
+from penstock._clinic.rules.data.ps303_stale_dataset_in_workers import StaleDatasetInWorkers
+from penstock._clinic.source import Source, SourceFile
+from tests.rules.seen import facts, loader, passed, samples, trial
+
+KEPT = loader(persistent_workers=True)
+LATER = (passed(), passed(1, changed={"dataset.epoch": "0 → 1"}))
+SAME = (*samples(range(10), worker=0), *samples(range(10), iterator=1, worker=0))
+OTHER = (*samples(range(10), worker=0), *samples(range(50, 60), iterator=1, worker=0))
+
+READS = """
+class Pictures:
+    def __init__(self):
+        self.epoch = 0
+    def __getitem__(self, index):
+        return index * self.epoch
+"""
+READS_NOT = """
+class Pictures:
+    def __init__(self):
+        self.epoch = 0
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+    def __getitem__(self, index):
+        return index
+"""
+
+
+def found(observed, text=None):
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),)) if text else None
+    return list(StaleDatasetInWorkers().check(facts(observed, source=source)))
+
+
+def test_an_attribute_that_persistent_workers_do_not_see_is_found():
+    (finding,) = found(trial(KEPT, iterators=LATER, samples=SAME), READS)
+
+    assert finding.severity == "error"
+    assert finding.confidence == "observed"
+    assert finding.message == (
+        "persistent workers of `train_loader` do not see that the program changed `dataset.epoch` (0 → 1): "
+        "they keep the dataset of the first epoch"
+    )
+    assert finding.prescription.change.startswith("persistent_workers=True → persistent_workers=False")
+    assert finding.experiments[0].change.mends == ("fresh-attributes",)
+    assert finding.experiments[0].drive == "script"
+
+
+def test_without_the_source_contents_that_do_not_change_are_a_suspicion():
+    (finding,) = found(trial(KEPT, iterators=LATER, samples=SAME))
+
+    assert finding.confidence == "suspected"
+
+
+def test_an_attribute_that_samples_read_counts_even_if_they_are_random():
+    assert found(trial(KEPT, iterators=LATER, samples=OTHER), READS)
+
+
+def test_contents_that_do_change_are_left_alone():
+    assert not found(trial(KEPT, iterators=LATER, samples=OTHER))
+
+
+def test_an_attribute_that_nobody_reads_is_only_a_suspicion():
+    (finding,) = found(trial(KEPT, iterators=LATER, samples=SAME), READS_NOT)
+
+    assert finding.confidence == "suspected"
+
+
+def test_a_dataset_that_nobody_changed_is_left_alone():
+    assert not found(trial(KEPT, iterators=(passed(), passed(1)), samples=SAME), READS)

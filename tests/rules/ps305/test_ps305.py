@@ -1,0 +1,115 @@
+"""PS305 wrong-length."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.data.ps305_wrong_length import WrongLength
+from penstock._lab.record import DatasetSeen
+from tests.rules.seen import facts, failure, loader, passed, samples, trial, zero
+
+
+def found(observed, *rungs):
+    return list(WrongLength().check(facts(observed, *rungs)))
+
+
+def missing(index, text="list index out of range", kind="IndexError"):
+    return failure(text, kind=kind, phase="sample", index=index, worker=0)
+
+
+def holding(length, **sizes):
+    return DatasetSeen(
+        type="Pictures", length=length, sizes={f"dataset.{name}": size for name, size in sizes.items()}
+    )
+
+
+def probed(length, reach, *, past=("new",), items=None):
+    """The rung without workers has looked past the length."""
+    seen = DatasetSeen(
+        type="Pictures", length=length, reach=reach, past=past, sizes={"dataset.items": items or reach}
+    )
+    return zero(loaders=(loader(dataset=seen),), samples=samples(range(length)))
+
+
+def test_a_length_past_the_data_is_found():
+    seen = loader(dataset=holding(14, items=10))
+    observed = trial(seen, outcome="error", failures=(missing(12),), samples=samples(range(10)))
+
+    (finding,) = found(observed)
+
+    assert finding.severity == "error"
+    assert finding.message == (
+        "`len(Pictures)` of `train_loader` is 14, but it ends at 10: sample 12 is not there"
+    )
+    assert finding.experiments[0].change.mends == ("true-length",)
+    assert finding.stopped_at_s == 3.0
+
+
+def test_the_size_may_stand_in_the_exception():
+    seen = loader(dataset=holding(14))
+    text = "index 12 is out of bounds for axis 0 with size 10"
+
+    assert found(trial(seen, outcome="error", failures=(missing(12, text),)))
+
+
+def test_an_index_error_within_the_data_is_another_matter():
+    seen = loader(dataset=holding(14, items=10))
+    observed = trial(seen, outcome="error", failures=(missing(3),), samples=samples(range(3)))
+
+    assert not found(observed)
+
+
+def test_an_index_error_is_another_matter_when_later_samples_are_there():
+    seen = loader(dataset=holding(14, items=10))
+    observed = trial(seen, outcome="error", failures=(missing(11),), samples=samples(range(14)))
+
+    assert not found(observed)
+
+
+def test_the_number_of_batches_in_place_of_the_samples_is_found():
+    (finding,) = found(trial(loader(dataset=holding(50))), probed(50, 200))
+
+    assert finding.severity == "error"
+    assert finding.message.endswith(
+        "it holds 200 samples: 150 are never loaded; it looks like the number of batches of 4"
+    )
+
+
+def test_one_short_is_found():
+    assert found(trial(), probed(99, 100))[0].severity == "error"
+
+
+def test_any_other_number_may_be_meant():
+    (finding,) = found(trial(), probed(60, 100))
+
+    assert (finding.severity, finding.confidence) == ("info", "suspected")
+
+
+def test_the_part_of_a_larger_one_that_another_loader_has_is_left_alone():
+    assert not found(trial(samples=samples(["new"])), probed(99, 100))
+
+
+def test_a_dataset_without_end_is_left_alone():
+    assert not found(trial(), probed(100, None))
+
+
+def test_a_dataset_that_ends_at_its_length_is_left_alone():
+    assert not found(trial(), probed(100, 100, past=()))
+
+
+def streamed(length, count, **settings):
+    seen = loader(dataset=DatasetSeen(type="Lines", is_iterable=True, length=length), **settings)
+    return trial(seen), zero(loaders=(seen,), iterators=(passed(samples=count, workers=()),))
+
+
+def test_a_stream_that_is_longer_than_it_says_is_found():
+    (finding,) = found(*streamed(100, 250))
+
+    assert finding.severity == "warning"
+    assert finding.message.endswith("is 100, but a whole pass without workers brings 250 samples")
+
+
+def test_an_estimate_that_is_nearly_right_is_left_alone():
+    assert not found(*streamed(100, 96))
+
+
+def test_a_stream_without_a_length_is_left_alone():
+    assert not found(*streamed(None, 96))

@@ -1,0 +1,70 @@
+"""PS306 sample-mutated-in-place."""
+
+from __future__ import annotations
+
+from penstock._clinic.rules.data.ps306_sample_mutated_in_place import SampleMutatedInPlace
+from penstock._lab.record import DatasetSeen
+from tests.rules.seen import facts, fetches, loader, samples, trial, zero
+
+DRIFTING = (*samples(range(10)), *samples(range(50, 60), iterator=1))
+STILL = (*samples(range(10)), *samples(range(10), iterator=1))
+CHANGED = loader(dataset=DatasetSeen(type="Pictures", length=10, mutated=("dataset.data",)))
+
+
+def found(observed, *rungs):
+    return list(SampleMutatedInPlace().check(facts(observed, *rungs)))
+
+
+def test_samples_that_drift_are_found():
+    (finding,) = found(trial(samples=samples(range(10), worker=0)), zero(samples=DRIFTING))
+
+    assert finding.severity == "warning"
+    assert finding.message == (
+        "`Pictures` of `train_loader` changes its stored samples as it returns samples: 10 of 10 samples "
+        "have another content in the second epoch, at num_workers=0, and with persistent workers"
+    )
+    assert finding.experiments[0].base.settings == {"num_workers": 0}
+    assert finding.experiments[0].epochs == 2
+    assert finding.prescription.fix.name == "clone-sample"
+
+
+def test_it_is_an_error_when_the_programs_own_epochs_drift():
+    (finding,) = found(trial(samples=DRIFTING), zero(samples=DRIFTING))
+
+    assert finding.severity == "error"
+
+
+def test_data_that_every_process_makes_anew_is_no_excuse_when_it_is_seen_to_change():
+    (finding,) = found(
+        trial(samples=samples(range(500, 510), worker=0)), zero(loaders=(CHANGED,), samples=DRIFTING)
+    )
+
+    assert "`dataset.data`" in finding.message
+
+
+def test_random_samples_are_left_alone():
+    elsewhere = trial(samples=samples(range(500, 510), worker=0))
+
+    assert not found(elsewhere, zero(samples=DRIFTING))
+
+
+def test_seeded_random_samples_are_left_alone():
+    drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
+    drawn = tuple(zero(fetches=drawn).fetches)
+    rung = zero(samples=DRIFTING, fetches=drawn)
+
+    assert not found(trial(samples=samples(range(10), worker=0)), rung)
+
+
+def test_seeded_samples_that_fresh_workers_repeat_are_found():
+    drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
+
+    assert found(trial(samples=STILL), zero(samples=DRIFTING, fetches=drawn))
+
+
+def test_a_dataset_that_gives_the_same_again_is_left_alone():
+    assert not found(trial(samples=STILL), zero(samples=STILL))
+
+
+def test_an_epoch_that_the_program_sets_is_left_alone():
+    assert not found(trial(samples=DRIFTING), zero(samples=STILL))
