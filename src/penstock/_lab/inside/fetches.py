@@ -27,6 +27,8 @@ FULL_IN_ALL = 4_000  # of a process
 SPARSE_S = 0.1  # afterwards, one batch in so much time is told
 WEIGHED_S = 0.5  # and one in so much is told without its samples: memory and containers grow over a whole run
 
+_GROWN_AT = 3  # batches after which containers that grow are told
+
 _WATCH = "_penstock_fetch"
 
 
@@ -70,7 +72,9 @@ def _begin(observer: Observer, fetcher: Any) -> None:
     if context.worker >= 0:  # a persistent worker makes a new fetcher for each pass
         context = context._replace(number=context.number + observer.fetchers)
         observer.fetchers += 1
-    fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
+    watch = fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
+    if not watch.is_stream:
+        fetcher.dataset = observer.mends.of_pass(fetcher.dataset, context.number)
 
 
 @quiet
@@ -97,7 +101,7 @@ def _patch_fetch(kind: Any) -> None:
             raise
         watch.restore(self)
         watch.done(batch)
-        return batch
+        return watch.mends.made(batch) if watch.mends.has_batches else batch
 
     kind.fetch = fetch
 
@@ -114,7 +118,7 @@ class Items:
         watch.take(index)
         began, cpu = time.monotonic(), time.process_time()
         try:
-            sample = self._dataset[index]
+            sample = watch.mends.get(self._dataset, index) if watch.mends.has_gets else self._dataset[index]
         except BaseException as error:
             watch.sample_failed(index, error)
             unwind(error)
@@ -133,7 +137,10 @@ class ManyItems(Items):
         watch.take(indices)
         began, cpu = time.monotonic(), time.process_time()
         try:
-            several = self._dataset.__getitems__(indices)
+            if watch.mends.has_gets:
+                several = [watch.mends.get(self._dataset, index) for index in indices]
+            else:
+                several = self._dataset.__getitems__(indices)
         except BaseException as error:
             watch.sample_failed(indices, error)
             unwind(error)
@@ -171,10 +178,10 @@ class Fetches:
 
     def __init__(self, observer: Observer, context: Context, fetcher: Any) -> None:
         self._observer = observer
-        self._mends = observer.mends
+        self.mends = observer.mends
         self._context = context
-        self._is_stream = not type(fetcher).__name__.startswith("_Map")
-        self._has_many = not self._is_stream and bool(getattr(fetcher.dataset, "__getitems__", None))
+        self.is_stream = not type(fetcher).__name__.startswith("_Map")
+        self._has_many = not self.is_stream and bool(getattr(fetcher.dataset, "__getitems__", None))
         self._true: tuple[Any, Any, Any] = (None, None, None)
         self._told = 0
         self._told_at = 0.0
@@ -189,6 +196,7 @@ class Fetches:
         self._read = 0
         self._looker = observer.looker
         self._state: Any = None
+        self._batches = 0
         self.next_of: Callable[[Any], Any] = next
 
     # ---- around a batch ------------------------------------------------------------------------
@@ -198,8 +206,8 @@ class Fetches:
         began = time.monotonic()
         self._true = fetcher.dataset, getattr(fetcher, "dataset_iter", None), fetcher.collate_fn
         dataset, stream, _ = self._true
-        if self._is_stream:
-            self.next_of = self._mends.next_of(self._context)
+        if self.is_stream:
+            self.next_of = self.mends.next_of()
             fetcher.dataset_iter = Stream(stream, self)
         else:
             fetcher.dataset = (ManyItems if self._has_many else Items)(dataset, self)
@@ -213,7 +221,7 @@ class Fetches:
     def restore(self, fetcher: Any) -> None:
         """Everything as before."""
         fetcher.dataset, stream, fetcher.collate_fn = self._true
-        if self._is_stream:
+        if self.is_stream:
             fetcher.dataset_iter = stream
 
     @quiet
@@ -245,8 +253,8 @@ class Fetches:
         self._indices.append(index)
         if self._is_told:
             self._tell(index, sample, seconds, cpu)
-        if self._mends.has_samples:
-            sample = self._mends.sample(sample)
+        if self.mends.has_samples:
+            sample = self.mends.sample(sample)
         self._count(began)
         return sample
 
@@ -260,8 +268,8 @@ class Fetches:
             share = max(1, len(several))
             for index, sample in zip(indices, several, strict=False):
                 self._tell(index, sample, seconds / share, cpu / share)
-        if self._mends.has_samples and isinstance(several, (list, tuple)):
-            several = [self._mends.sample(sample) for sample in several]
+        if self.mends.has_samples and isinstance(several, (list, tuple)):
+            several = [self.mends.sample(sample) for sample in several]
         self._count(began)
         return several
 
@@ -288,6 +296,8 @@ class Fetches:
         began = time.monotonic()
         collate_fn = self._true[2]
         try:
+            if self.mends.has_samples:
+                data = self.mends.together(data)
             batch = collate_fn(data)
         except BaseException as error:
             self._collate_failed(data, error)
@@ -307,7 +317,7 @@ class Fetches:
         if self._is_weighed:
             self._weighed_at = began
             self._tell_fetch(batch, cpu)
-        self._mends.fetched(self._true[0])
+        self.mends.done(self._true[0], self._state)
         self._count(began)
 
     def _tell_fetch(self, batch: Any, cpu: float) -> None:
@@ -327,14 +337,21 @@ class Fetches:
             **_shipped(batch),
         )
         log.flush()
-        self._state.maybe_tell(self._observer, self._context)
+        self._batches += 1
+        if self._batches == _GROWN_AT:
+            self._tell_grown()
+
+    def _tell_grown(self) -> None:
+        grown = self._state.grown()
+        if grown:
+            self._observer.log.write("things", loader=self._context.loader, things=grown)
 
     # ---- failures ------------------------------------------------------------------------------
 
     @quiet
     def sample_failed(self, index: Any, error: BaseException) -> None:
         """The dataset raised."""
-        if self._is_stream and isinstance(error, StopIteration):
+        if self.is_stream and isinstance(error, StopIteration):
             return
         self._observer.page.put("")
         self._observer.report(error, "sample", **_place(self._context), index=plain(index))
@@ -350,7 +367,7 @@ class Fetches:
     def failed(self, error: BaseException) -> None:
         """The batch could not be made."""
         self._observer.page.put("")
-        if not isinstance(error, StopIteration) or not self._is_stream:
+        if not isinstance(error, StopIteration) or not self.is_stream:
             self._observer.report(error, "sample", **_place(self._context), index=plain(self._index))
         self._observer.log.flush()
 

@@ -60,6 +60,7 @@ class Observer:
         module = sys.modules["torch.utils.data.dataloader"]
         self._tell(torch)
         self.mends = mends.Mends(self)
+        self.mends.begin()
         for part in (fetches, workers, loaders, passes):
             install = quiet(part.install)
             install(self, module)

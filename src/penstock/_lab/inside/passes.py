@@ -76,6 +76,8 @@ def patch_next(kind: Any) -> None:
             return original(self)
         seen.wait()
         try:
+            if seen.is_over():
+                raise StopIteration
             batch = original(self)
         except BaseException as error:
             seen.stopped(error)
@@ -253,6 +255,10 @@ class Pass:
         self._spent = self._observer.spent
         self._since = time.monotonic()
 
+    def is_over(self) -> bool:
+        """Whether a mend ends the pass here."""
+        return bool(self._observer.mends.is_over(self.batches))
+
     def _is_told(self, now: float) -> bool:
         return self._passes.told[self._context.loader] < FULL_BATCHES or now - self._told_at >= SPARSE_S
 
@@ -268,7 +274,7 @@ class Pass:
     def _see(self, batch: Any, now: float, wait: float) -> Any:
         observer = self._observer
         if observer.mends.has_batches:
-            batch = observer.mends.batch(batch)
+            batch = observer.mends.arrived(batch)
         self._look(batch, now, wait)
         self.batches += 1
         self._passes.told[self._context.loader] += 1

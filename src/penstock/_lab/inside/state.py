@@ -51,8 +51,29 @@ class State:
         grown = {path: size for path, size in caches.items() if size > self._first[path]}
         return {"rngs": self._before, "caches": grown}
 
-    def maybe_tell(self, observer: Any, context: Any) -> None:
-        """Room for more."""
+    def shrink(self) -> None:
+        """Empty what has grown, down to what it held at first."""
+        for path, value in self._containers:
+            first = self._first[path]
+            if _size(value) <= first:
+                continue
+            if isinstance(value, dict):
+                for key in list(value)[first:]:
+                    dict.pop(value, key, None)
+            elif isinstance(value, list):
+                del value[first:]
+            elif isinstance(value, set):
+                value.clear()
+            else:
+                value.cache_clear()
+
+    def grown(self) -> list[dict[str, Any]]:
+        """Things: the containers that grow."""
+        return [
+            {"path": path, "kind": "cache", "type": type(value).__qualname__, "count": _size(value)}
+            for path, value in self._containers
+            if _size(value) > self._first[path]
+        ]
 
     def _states(self) -> dict[str, str]:
         found = {path: _fingerprint(rng) for path, rng in self._rngs}

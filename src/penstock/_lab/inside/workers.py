@@ -51,7 +51,7 @@ def _begin(observer: Observer, names: list[str], args: Any, kwargs: Any) -> Any:
         return None
     observer.begin_worker()
     observer.log.write("worker", **_place(context), event="begins")
-    observer.mends.in_worker(given.get("dataset"), context)
+    observer.mends.in_worker(given.get("dataset"))
     if given.get("init_fn") is None or "init_fn" in kwargs:
         return None
     place = names.index("init_fn")

@@ -1,0 +1,448 @@
+"""Mends of what a dataset holds."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import fcntl
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock._lab.inside import kinds, pickling
+from penstock._lab.inside.mending.mend import Mend, MendError
+from penstock._lab.inside.mending.trees import swap
+from penstock._lab.inside.walk import walk
+
+_PAUSE_S = 0.002  # between seek and read, so that a race that is rare becomes common
+_LARGE = 10_000  # elements of a list that is packed
+_PROBE_S = 5.0  # to find where a dataset ends
+_MOST_PARCEL = 1 << 20  # bytes of one attribute that is sent to persistent workers
+
+
+class ReopenHandles(Mend):
+    """Every file that a worker has inherited is opened again, so that it has an offset of its own.
+
+    The new description takes the place of the old one under the same descriptor, whatever object uses it.
+    Databases and sockets are connected anew.
+    """
+
+    name: ClassVar[str] = "reopen-handles"
+
+    def in_worker(self, dataset: Any) -> None:
+        """Open all again."""
+        reopened = sum(map(_reopen, _inherited()))
+        connected = swap(dataset, _is_connection, _connect)
+        if not reopened and not connected:
+            raise MendError("no file, database or socket was open")
+
+
+def _inherited() -> list[int]:
+    return sorted(int(path.name) for path in Path("/proc/self/fd").iterdir() if int(path.name) > 2)  # noqa: PLR2004
+
+
+def _reopen(fd: int) -> bool:
+    try:
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or flags & os.O_ACCMODE == os.O_WRONLY:
+            return False
+        offset = os.lseek(fd, 0, os.SEEK_CUR)
+        new = os.open(f"/proc/self/fd/{fd}", (flags & ~os.O_CREAT & ~os.O_TRUNC) | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.lseek(new, offset, os.SEEK_SET)
+    os.dup2(new, fd, inheritable=False)
+    os.close(new)
+    return True
+
+
+def _is_connection(value: Any) -> bool:
+    return kinds.kind_of(value) in {"database", "lmdb", "socket"}
+
+
+def _connect(value: Any) -> Any:
+    kind = kinds.kind_of(value)
+    try:
+        if kind == "socket":
+            import socket
+
+            new = socket.socket(value.family, value.type)
+            new.connect(value.getpeername())
+            return new
+        return _open_lmdb(value) if kind == "lmdb" else _open_sqlite(value)
+    except Exception as error:  # noqa: BLE001 - whatever these libraries raise
+        raise MendError(f"{type(value).__name__} could not be connected again: {error}") from None
+
+
+def _open_sqlite(value: Any) -> Any:
+    import sqlite3
+
+    if not isinstance(value, sqlite3.Connection):
+        raise MendError("not of sqlite3")
+    path = value.execute("PRAGMA database_list").fetchone()[2]
+    new = sqlite3.connect(path, check_same_thread=False)
+    new.row_factory, new.text_factory = value.row_factory, value.text_factory
+    return new
+
+
+def _open_lmdb(value: Any) -> Any:
+    import lmdb  # type: ignore[import-not-found]
+
+    path, flags = value.path(), value.flags()
+    with contextlib.suppress(Exception):
+        value.close()
+    return lmdb.open(path, readonly=True, lock=False, subdir=flags.get("subdir", True), readahead=False)
+
+
+class WidenRaces(Mend):
+    """Between seek and read of a file that a worker has inherited lies a pause."""
+
+    name: ClassVar[str] = "widen-races"
+
+    def in_worker(self, dataset: Any) -> None:
+        """Slow files in the places of files."""
+        plain = os.lseek
+
+        def lseek(*args: Any) -> int:
+            place = plain(*args)
+            time.sleep(_PAUSE_S)
+            return place
+
+        os.lseek = lseek
+        swapped = swap(dataset, _is_file, SlowSeek)
+        for _, value, _ in walk(dataset, "dataset"):
+            for name in ("fp", "fileobj"):  # archives: the file lies in an attribute of a library's class
+                inner = getattr(value, name, None) if kinds.kind_of(value) == "archive" else None
+                if inner is not None and not isinstance(inner, SlowSeek):
+                    setattr(value, name, SlowSeek(inner))
+                    swapped += 1
+        if not swapped:
+            raise MendError("no open file was found on the dataset")
+
+
+def _is_file(value: Any) -> bool:
+    return kinds.kind_of(value) == "open-file" and hasattr(value, "seek") and not isinstance(value, SlowSeek)
+
+
+class SlowSeek:
+    """A file whose seek takes its time."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def seek(self, *args: Any) -> Any:
+        """Move, then wait."""
+        place = self._file.seek(*args)
+        time.sleep(_PAUSE_S)
+        return place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._file)
+
+    def __next__(self) -> Any:
+        return next(self._file)
+
+    def __enter__(self) -> SlowSeek:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class ReseedRngObjects(Mend):
+    """Random generators kept in the dataset are seeded for each worker and pass."""
+
+    name: ClassVar[str] = "reseed-rng-objects"
+
+    def of_pass(self, dataset: Any, number: int) -> Any:
+        """In a worker only: in the consumer there is just one."""
+        from torch.utils.data import get_worker_info
+
+        from penstock._engine import rng_objects
+
+        info = get_worker_info()
+        if info is None:
+            return dataset
+        known = {"rng", "torch-generator"}
+        found = [
+            (path, value) for path, value, _ in walk(dataset, "dataset") if kinds.kind_of(value) in known
+        ]
+        if not found:
+            raise MendError("no generator was found on the dataset")
+        rng_objects.reseed(found, int(info.seed) + (number << 32), info.id)
+        return dataset
+
+
+class NoLocks(Mend):
+    """Locks of threads and processes, on the dataset or among the globals that it uses, do nothing."""
+
+    name: ClassVar[str] = "no-locks"
+
+    def in_worker(self, dataset: Any) -> None:
+        """Free locks in the places of locks."""
+        if not swap(dataset, _is_lock, FreeLock):
+            raise MendError("no lock was found on the dataset")
+
+
+def _is_lock(value: Any) -> bool:
+    return kinds.kind_of(value) in {"lock", "mp-lock"} and hasattr(value, "acquire")
+
+
+class FreeLock:
+    """A lock that everybody has."""
+
+    def __init__(self, _lock: Any) -> None:
+        pass
+
+    def acquire(self, *_: Any, **__: Any) -> bool:
+        """At once."""
+        return True
+
+    def release(self, *_: Any) -> None:
+        """Nothing to give back."""
+
+    def locked(self) -> bool:
+        """Never."""
+        return False
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class CopySamples(Mend):
+    """Each pass works on a fresh copy of the dataset, so that what samples change is forgotten."""
+
+    name: ClassVar[str] = "copy-samples"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._first: dict[int, Any] = {}
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """In the consumer, before the first worker could have changed anything."""
+        del number
+        self._keep(loader.dataset)
+
+    def of_pass(self, dataset: Any, number: int) -> Any:
+        """A copy of how it was first."""
+        del number
+        return copy.deepcopy(self._keep(dataset))
+
+    def _keep(self, dataset: Any) -> Any:
+        if id(dataset) not in self._first:
+            try:
+                self._first[id(dataset)] = copy.deepcopy(dataset)
+            except Exception as error:  # noqa: BLE001 - handles, locks
+                raise MendError(f"the dataset cannot be copied: {error}") from None
+        return self._first[id(dataset)]
+
+
+class NoCache(Mend):
+    """Containers of the dataset that have grown are emptied after each batch."""
+
+    name: ClassVar[str] = "no-cache"
+
+    def done(self, dataset: Any, state: Any) -> None:
+        """Down to what they held at first."""
+        del dataset
+        if state is not None:
+            state.shrink()
+
+
+class PackLists(Mend):
+    """Large lists and dictionaries of Python objects are packed into a few buffers."""
+
+    name: ClassVar[str] = "pack-lists"
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """Once, before workers are started."""
+        if number == 0 and not swap(loader.dataset, _is_large, _pack):
+            raise MendError("no large list was found on the dataset")
+
+
+def _is_large(value: Any) -> bool:
+    return type(value) in (list, tuple, dict) and len(value) >= _LARGE
+
+
+def _pack(value: Any) -> Any:
+    from penstock._arena.packing import PackedList
+
+    return PackedDict(value) if isinstance(value, dict) else PackedList.pack(list(value))
+
+
+class PackedDict(Mapping[Any, Any]):
+    """A dictionary in flat buffers, for workers that were forked: hashes are those of one process."""
+
+    def __init__(self, old: dict[Any, Any]) -> None:
+        import numpy as np
+
+        from penstock._arena.packing import PackedList
+
+        hashes = np.array([hash(key) for key in old], np.int64)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._order = hashes[order], order
+        self._keys, self._values = PackedList.pack(list(old)), PackedList.pack(list(old.values()))
+
+    def __getitem__(self, key: Any) -> Any:
+        place = int(self._hashes.searchsorted(hash(key)))
+        while place < len(self._hashes) and self._hashes[place] == hash(key):
+            if self._keys[int(self._order[place])] == key:
+                return self._values[int(self._order[place])]
+            place += 1
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class FreshAttributes(Mend):
+    """Persistent workers get the attributes of the dataset at the beginning of each pass."""
+
+    name: ClassVar[str] = "fresh-attributes"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._file = ""
+
+    def beside(self, log: str) -> None:
+        """Where the attributes are handed over."""
+        self._file = f"{log}.attributes"
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """In the consumer: write them down."""
+        del number
+        import pickle
+
+        found: dict[str, bytes] = {}
+        for path, value, _ in walk(loader.dataset, "dataset", most=2_000, deepest=4):
+            if path.rpartition(".")[2].isidentifier() and _is_simple(value):
+                with contextlib.suppress(Exception):
+                    found[path] = pickle.dumps(value)
+        partial = Path(self._file + ".new")
+        partial.write_bytes(pickle.dumps(found))
+        partial.rename(self._file)
+
+    def of_pass(self, dataset: Any, number: int) -> Any:
+        """In a worker: take them over."""
+        from torch.utils.data import get_worker_info
+
+        if number and get_worker_info() is not None:
+            import pickle
+
+            sent = pickle.loads(Path(self._file).read_bytes())
+            for path, value, _ in list(walk(dataset, "dataset", most=2_000, deepest=4)):
+                for name in list(getattr(value, "__dict__", ())):
+                    if f"{path}.{name}" in sent:
+                        object.__setattr__(value, name, pickle.loads(sent[f"{path}.{name}"]))
+        return dataset
+
+
+def _is_simple(value: Any) -> bool:
+    if isinstance(value, (int, float, bool, str, bytes, type(None))):
+        return True
+    if isinstance(value, (list, tuple, dict, set)):
+        return len(value) <= _LARGE and pickling.refusal(value) == ""
+    return hasattr(value, "dtype") and getattr(value, "nbytes", _MOST_PARCEL) < _MOST_PARCEL
+
+
+class TrueLength(Mend):
+    """`len(dataset)` is where the dataset really ends, found by asking it."""
+
+    name: ClassVar[str] = "true-length"
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """Once, before indices are drawn."""
+        if number:
+            return
+        dataset = loader.dataset
+        length = _count(dataset) if getattr(loader, "_dataset_kind", 0) == 1 else find_end(dataset)
+        if length is None:
+            raise MendError("no end of the dataset was found")
+        kind = type(dataset)
+        plain = kind.__len__
+        kind.__len__ = lambda self: length if self is dataset else plain(self)
+
+
+def _count(dataset: Any) -> int | None:
+    until = time.monotonic() + _PROBE_S
+    number = 0
+    for number, _ in enumerate(dataset, 1):  # noqa: B007 - used after the loop
+        if time.monotonic() > until:
+            return None
+    return number
+
+
+def find_end(dataset: Any, seconds: float = _PROBE_S) -> int | None:
+    """The first index that raises IndexError or KeyError; None when it is not found in that time.
+
+    Takes it that all indices before the end are there.
+    """
+    until = time.monotonic() + seconds
+    length = len(dataset)
+    low, high = 0, max(1, length)
+    if _has(dataset, max(0, length - 1)):
+        low, step = length, 1
+        while _has(dataset, low):
+            if time.monotonic() > until or step > 4 * length + 1_000:
+                return None
+            low, step = low + step, step * 2
+        low, high = max(length, low - step // 2), low
+    while low < high:
+        if time.monotonic() > until:
+            return None
+        middle = (low + high) // 2
+        if _has(dataset, middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _has(dataset: Any, index: int) -> bool:
+    try:
+        dataset[index]
+    except (IndexError, KeyError, ValueError):
+        return False
+    except StopIteration:
+        return False
+    return True
+
+
+class KeepPickledTensors(Mend):
+    """Tensors that come up while the dataset is pickled are kept until the program ends."""
+
+    name: ClassVar[str] = "keep-pickled-tensors"
+
+    def in_process(self) -> None:
+        """Around the reducers with which torch sends tensors."""
+        from multiprocessing.reduction import ForkingPickler
+
+        torch: Any = sys.modules["torch"]
+        reducers: Any = ForkingPickler._extra_reducers  # type: ignore[attr-defined]  # noqa: SLF001
+        for kind, reduce in list(reducers.items()):
+            if isinstance(kind, type) and issubclass(kind, (torch.Tensor, torch.UntypedStorage)):
+                reducers[kind] = _keeping(reduce)
+
+
+_kept: list[Any] = []
+
+
+def _keeping(reduce: Any) -> Any:
+    def keep(value: Any) -> Any:
+        _kept.append(value)
+        return reduce(value)
+
+    return keep

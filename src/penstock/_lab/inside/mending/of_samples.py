@@ -1,0 +1,320 @@
+"""Mends of samples and batches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from penstock._lab.inside import pickling
+from penstock._lab.inside.batches import is_tensor
+from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
+from penstock._lab.inside.mending.trees import change_leaves
+
+_TRIED = 16  # indices that are tried in place of a bad one
+_REPLAYED = 8  # samples that are loaded before they are given out again
+_LONG = 8  # numbers from which on a list becomes a tensor
+
+
+class CloneSamples(Mend, OfSamples, OfBatches):
+    """Views of large storages are copied, so that no storage travels whole."""
+
+    name: ClassVar[str] = "clone-samples"
+
+    def sample(self, sample: Any) -> Any:
+        """Own memory for each tensor and array."""
+        return change_leaves(sample, _own)
+
+    def made(self, batch: Any) -> Any:
+        """The same for what collate has put together."""
+        return change_leaves(batch, _own)
+
+
+class CompactSamples(CloneSamples):
+    """The same under its other name."""
+
+    name: ClassVar[str] = "compact-samples"
+
+
+def _own(value: Any) -> Any:
+    if is_tensor(value):
+        if value.device.type != "cpu" or value.is_sparse:
+            return value
+        storage = value.untyped_storage()
+        return value.clone() if storage.nbytes() > value.nbytes and not storage.is_shared() else value
+    if getattr(value, "base", None) is not None and hasattr(value, "dtype"):
+        return value.copy()
+    return value
+
+
+class DropKept(Mend, OfBatches):
+    """Batches are copied out of shared memory before the program gets them: what it keeps is its own."""
+
+    name: ClassVar[str] = "drop-kept"
+
+    def arrived(self, batch: Any) -> Any:
+        """A copy."""
+        return change_leaves(batch, lambda value: value.clone() if is_tensor(value) else value)
+
+
+class PackTensors(Mend, OfBatches):
+    """The tensors of a batch travel as one for each dtype, and are views of it when they arrive."""
+
+    name: ClassVar[str] = "pack-tensors"
+
+    def made(self, batch: Any) -> Any:
+        """Put them together."""
+        torch: Any = sys.modules["torch"]
+        flat: dict[Any, list[Any]] = {}
+        begins: Counter[Any] = Counter()
+
+        def take(value: Any) -> Any:
+            if not is_tensor(value) or value.layout is not torch.strided:
+                return value
+            place = Place(str(value.dtype), begins[value.dtype], tuple(value.shape))
+            begins[value.dtype] += value.numel()
+            flat.setdefault(value.dtype, []).append(value.reshape(-1))
+            return place
+
+        tree = change_leaves(batch, take)
+        return Packed(tree, {str(dtype): torch.cat(parts) for dtype, parts in flat.items()})
+
+    def arrived(self, batch: Any) -> Any:
+        """Take them apart."""
+        return batch.unpack() if isinstance(batch, Packed) else batch
+
+
+class Place:
+    """Where a tensor lies in the packed one."""
+
+    def __init__(self, dtype: str, begin: int, shape: tuple[int, ...]) -> None:
+        self.dtype = dtype
+        self.begin = begin
+        self.shape = shape
+
+
+class Packed:
+    """A batch on its way."""
+
+    def __init__(self, tree: Any, flat: dict[str, Any]) -> None:
+        self._tree = tree
+        self._flat = flat
+
+    def unpack(self) -> Any:
+        """The batch."""
+        return change_leaves(self._tree, self._put)
+
+    def _put(self, value: Any) -> Any:
+        if not isinstance(value, Place):
+            return value
+        size = 1
+        for length in value.shape:
+            size *= length
+        return self._flat[value.dtype][value.begin : value.begin + size].view(value.shape)
+
+
+class TensorsForLists(Mend, OfBatches):
+    """Lists and arrays of numbers in a batch travel as tensors."""
+
+    name: ClassVar[str] = "tensors-for-lists"
+
+    def made(self, batch: Any) -> Any:
+        """Convert what can be."""
+        return self._change(batch)
+
+    def _change(self, value: Any) -> Any:
+        torch: Any = sys.modules["torch"]
+        if isinstance(value, dict):
+            return {key: self._change(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            numbers = self._numbers(value)
+            return [self._change(part) for part in value] if numbers is None else numbers
+        if hasattr(value, "dtype") and not is_tensor(value):
+            with contextlib.suppress(TypeError, ValueError):
+                return torch.as_tensor(value)
+        return value
+
+    def _numbers(self, value: Any) -> Any:
+        torch: Any = sys.modules["torch"]
+        inner = value
+        while isinstance(inner, (list, tuple)) and inner:
+            inner = inner[0]
+        if isinstance(inner, (int, float)) and len(value) >= _LONG:
+            with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
+                return torch.tensor(value)
+        return None
+
+
+class PlainResults(Mend, OfBatches):
+    """What cannot be pickled in a batch is replaced by its text."""
+
+    name: ClassVar[str] = "plain-results"
+
+    def made(self, batch: Any) -> Any:
+        """Leaf by leaf; the whole batch when it still refuses."""
+        if not pickling.refusal(batch):
+            return batch
+        batch = change_leaves(batch, lambda value: repr(value) if pickling.refusal(value) else value)
+        return repr(batch) if pickling.refusal(batch) else batch
+
+
+class CachedSamples(Mend, Getting, OfStreams):
+    """After its first samples a process gives out these again: what reading and decoding cost is gone."""
+
+    name: ClassVar[str] = "cached-samples"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._kept: list[Any] = []
+        self._given = 0
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """A sample, new at first."""
+        return self._replay(lambda: inner(index))
+
+    def _replay(self, load: Callable[[], Any]) -> Any:
+        if len(self._kept) < _REPLAYED:
+            self._kept.append(load())
+            return self._kept[-1]
+        self._given += 1
+        return self._kept[self._given % len(self._kept)]
+
+
+class SkipIndex(Mend, Getting):
+    """One index is never asked for; its neighbour takes its place."""
+
+    name: ClassVar[str] = "skip-index"
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample, or its neighbour."""
+        if str(index) != self.argument:
+            return inner(index)
+        if not isinstance(index, int):
+            raise MendError("the index is not a number")
+        return inner(index - 1 if index else 1)
+
+
+class SkipRaising(Mend, Getting):
+    """A sample that raises is replaced by the next that does not."""
+
+    name: ClassVar[str] = "skip-raising"
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample, or one after it, or one before."""
+        try:
+            return inner(index)
+        except Exception:
+            if not isinstance(index, int):
+                raise
+            for other in (*range(index + 1, index + _TRIED), *range(index - 1, max(-1, index - _TRIED), -1)):
+                with contextlib.suppress(Exception):
+                    return inner(other)
+            raise
+
+
+class SkipOdd(Mend, OfSamples):
+    """Samples that are None, or unlike most of their batch, are replaced by one of the others."""
+
+    name: ClassVar[str] = "skip-odd"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._good: Any = None  # for a batch in which every sample is bad
+
+    def together(self, samples: Any) -> Any:
+        """The batch, all of one form."""
+        from penstock._lab.inside.samples import describe
+
+        if not isinstance(samples, (list, tuple)) or not samples:
+            return samples
+        forms = [describe(sample, has_digest=False)["shape"] for sample in samples]
+        usual = Counter(form for form in forms if form != "None").most_common(1)
+        if usual:
+            self._good = samples[forms.index(usual[0][0])]
+        form = usual[0][0] if usual else ""
+        return [sample if each == form else self._good for sample, each in zip(samples, forms, strict=True)]
+
+
+class StopIterationRaises(Mend, Getting):
+    """StopIteration out of a map-style dataset becomes RuntimeError."""
+
+    name: ClassVar[str] = "stop-iteration-raises"
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample."""
+        try:
+            return inner(index)
+        except StopIteration as error:
+            raise RuntimeError(f"the dataset raised StopIteration for index {index}") from error
+
+
+class PlainExceptions(Mend, Getting):
+    """An exception whose type cannot be pickled is raised as RuntimeError, with its text."""
+
+    name: ClassVar[str] = "plain-exceptions"
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample."""
+        try:
+            return inner(index)
+        except Exception as error:
+            if pickling.refusal(type(error)):
+                raise RuntimeError(f"{type(error).__name__}: {error}") from None
+            raise
+
+
+class NoExits(Mend, Getting):
+    """A dataset that ends its process raises RuntimeError instead."""
+
+    name: ClassVar[str] = "no-exits"
+
+    def in_worker(self, dataset: Any) -> None:
+        """The functions that would end it."""
+        del dataset
+        for module, name in ((os, "_exit"), (os, "abort")):
+            setattr(module, name, _refuse(f"os.{name}"))
+        kill = os.kill
+        refuse = _refuse("os.kill")
+        os.kill = lambda pid, number: refuse() if pid == os.getpid() and number else kill(pid, number)
+        signal.raise_signal = _refuse("signal.raise_signal")
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample."""
+        try:
+            return inner(index)
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise RuntimeError(f"the dataset raised {type(error).__name__} for index {index}") from error
+
+
+def _refuse(name: str) -> Any:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError(f"{name} was called")
+
+    return refuse
+
+
+class ShardIterable(Mend, OfStreams):
+    """Worker w of n yields only sample w of the stream, and then every n-th."""
+
+    name: ClassVar[str] = "shard-iterable"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._fresh: set[int] = set()
+
+    def next_of(self, stream: Any) -> Any:
+        """The next sample that is this worker's."""
+        from torch.utils.data import get_worker_info
+
+        info = get_worker_info()
+        if info is None:
+            return next(stream)
+        is_first = id(stream) not in self._fresh
+        self._fresh.add(id(stream))
+        for _ in range(info.id if is_first else info.num_workers - 1):
+            next(stream)
+        return next(stream)

@@ -1,0 +1,93 @@
+"""Change leaves of a sample or a batch, containers kept; and parts of a dataset, in their places."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from penstock._lab.inside.walk import attributes, used_globals, walk
+
+_DEEPEST = 12
+
+
+def change_leaves(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
+    """The same tree with every leaf changed."""
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, dict):
+        changed = {key: change_leaves(part, change, depth + 1) for key, part in value.items()}
+        return _like(value, changed)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(change_leaves(part, change, depth + 1) for part in value))
+    if isinstance(value, (list, tuple)):
+        return _like(value, [change_leaves(part, change, depth + 1) for part in value])
+    return change(value)
+
+
+def _like(old: Any, new: Any) -> Any:
+    if type(old) in (dict, list):
+        return new
+    try:
+        return type(old)(new)
+    except Exception:  # noqa: BLE001 - a container of the user's own, with another __init__
+        return new
+
+
+def swap(root: Any, wanted: Callable[[Any], bool], make: Callable[[Any], Any]) -> int:
+    """Replace parts of a dataset, wherever an attribute, container or global holds them; how many.
+
+    What is in several places is made once.
+    """
+    made: dict[int, Any] = {}
+    swapped = 0
+    for holder, key, value in list(places(root)):
+        if not wanted(value):
+            continue
+        if id(value) not in made:
+            made[id(value)] = make(value)
+        new = made[id(value)]
+        if new is not value and _put(holder, key, new):
+            swapped += 1
+    return swapped
+
+
+def places(root: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Every (holder, key, value) under a root in which a value can be replaced."""
+    kinds: set[type] = set()
+    for _, value, _ in walk(root, "dataset"):
+        if isinstance(value, (dict, list)):
+            pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from ((value, key, part) for key, part in list(pairs)[:1_000])
+        if not isinstance(value, (type, Mapping, list)):
+            yield from ((value, step[1:], part) for step, part in attributes(value))
+        if type(value) not in kinds:
+            kinds.add(type(value))
+            yield from _globals(type(value))
+
+
+def _globals(kind: type) -> Iterator[tuple[Any, Any, Any]]:
+    from penstock._lab.inside.frames import is_user_code
+
+    module = sys.modules.get(kind.__module__)
+    if module is None or not is_user_code(getattr(module, "__file__", None) or "<stdin>"):
+        return
+    for path, value in used_globals(kind):
+        owner, _, name = path.rpartition(".")
+        if owner in sys.modules:
+            yield vars(sys.modules[owner]), name, value
+        else:
+            yield kind, name, value
+
+
+def _put(holder: Any, key: Any, value: Any) -> bool:
+    try:
+        if isinstance(holder, (dict, list)):
+            holder[key] = value
+        elif isinstance(holder, type):
+            setattr(holder, key, value)
+        else:
+            object.__setattr__(holder, key, value)
+    except (AttributeError, TypeError):
+        return False
+    return True
