@@ -73,8 +73,9 @@ def _begin(observer: Observer, fetcher: Any) -> None:
         context = context._replace(number=context.number + observer.fetchers)
         observer.fetchers += 1
     watch = fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
+    dataset = observer.mends.of_pass(fetcher.dataset, context.number)
     if not watch.is_stream:
-        fetcher.dataset = observer.mends.of_pass(fetcher.dataset, context.number)
+        fetcher.dataset = dataset
 
 
 @quiet

@@ -51,6 +51,17 @@ ALL: dict[str, type[Mend]] = {
     )
 }
 
+# These need nothing of the program, so that they are always done.
+_ALWAYS = (
+    Getting,
+    OfSamples,
+    OfBatches,
+    OfStreams,
+    of_processes.InnerWorkersZero,
+    of_processes.ReuseIterator,
+    of_processes.EqualRanks,
+)
+
 
 class Mends:
     """The repairs that the plan asks for."""
@@ -80,6 +91,8 @@ class Mends:
             if isinstance(mend, of_datasets.FreshAttributes):
                 mend.beside(self._observer.plan.log)
             self._try(mend, mend.in_process)
+            if isinstance(mend, _ALWAYS):
+                self._tell(mend.name, "")
 
     def settings(self) -> dict[str, Any]:
         """Options that loaders get."""
@@ -133,6 +146,8 @@ class Mends:
     def of_pass(self, dataset: Any, number: int) -> Any:
         """A pass begins; the dataset to use."""
         for mend in self._all:
+            if _is_plain(mend.of_pass):
+                continue
             try:
                 dataset = mend.of_pass(dataset, number)
                 self._tell(mend.name, "")

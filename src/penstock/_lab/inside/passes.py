@@ -74,10 +74,10 @@ def patch_next(kind: Any) -> None:
         seen = self.__dict__.get(_PASS)
         if seen is None or seen.is_waiting:  # a class above this one is observed as well
             return original(self)
+        if seen.is_over():
+            raise StopIteration
         seen.wait()
         try:
-            if seen.is_over():
-                raise StopIteration
             batch = original(self)
         except BaseException as error:
             seen.stopped(error)
@@ -257,7 +257,10 @@ class Pass:
 
     def is_over(self) -> bool:
         """Whether a mend ends the pass here."""
-        return bool(self._observer.mends.is_over(self.batches))
+        if not self._observer.mends.is_over(self.batches):
+            return False
+        self.stopped(StopIteration())
+        return True
 
     def _is_told(self, now: float) -> bool:
         return self._passes.told[self._context.loader] < FULL_BATCHES or now - self._told_at >= SPARSE_S

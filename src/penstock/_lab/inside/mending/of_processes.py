@@ -130,8 +130,7 @@ class ShareByDescriptor(Mend):
 
     def in_process(self) -> None:
         """Whoever wants another is not heard."""
-        import torch.multiprocessing as shared
-
+        shared: Any = sys.modules["torch.multiprocessing"]
         shared.set_sharing_strategy("file_descriptor")
         shared.set_sharing_strategy = lambda _: None
 
