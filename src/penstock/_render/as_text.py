@@ -283,7 +283,7 @@ def _rung(rung: Rung, fastest: float, page: Page) -> Iterator[Text]:
     row = Text(f"{rung.num_workers:>9}  {words.plain(rung.start_method)[:10]:<10} ")
     row.append(f"{words.plain(rung.outcome)[:7]:<7} ", OUTCOMES.get(rung.outcome, "")).append(f"{rate:>9}  ")
     room = page.width - row.cell_len
-    if rung.detail and rung.outcome != "ok":
+    if rung.outcome != "ok" and rung.detail not in {"", rung.outcome}:
         detail = inked(words.plain(rung.detail, limit=LONGEST_DETAIL), "dim")
         if room >= LEAST_DETAIL:
             yield from page.hang(row, detail, indent=row.cell_len)

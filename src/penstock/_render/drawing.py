@@ -56,7 +56,7 @@ def _bar(place: int, rung: Rung, fastest: float) -> Bar:
         label=words.counted(rung.num_workers, "worker"),
         value=words.plain(rung.outcome, limit=12) + measured,
         outcome=rung.outcome if rung.outcome in OUTCOMES else "other",
-        detail=words.plain(rung.detail, limit=LONGEST_DETAIL),
+        detail="" if rung.detail == rung.outcome else words.plain(rung.detail, limit=LONGEST_DETAIL),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from rich.text import Text
@@ -15,6 +16,7 @@ from penstock._render.excerpt import short_path
 MOST_FRAMES = 4  # of one process on the screen; the page has them all
 # Parts of a path that say: not the user's own code.
 FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "torch/utils/data/")
+OURS = str(Path(__file__).parent.parent)  # the observer's frames stand between the user's and torch's
 
 
 class Layout(Protocol):
@@ -53,7 +55,7 @@ def name(look: ProcessLook) -> str:
 
 def is_own(frame: Frame) -> bool:
     """Whether a line is the user's own."""
-    return not any(part in frame.file for part in FOREIGN)
+    return not frame.file.startswith(OURS) and not any(part in frame.file for part in FOREIGN)
 
 
 def _own(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
