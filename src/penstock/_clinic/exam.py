@@ -43,7 +43,7 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 
 # The observed run: of the whole budget, and seconds of batches in it.
 OBSERVED_SHARE = 0.45
-OBSERVED_LOADER_S = 15.0
+OBSERVED_LOADER_S = 12.0
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
@@ -114,9 +114,11 @@ class Exam:
 
     def _climb(self, observed: Trial) -> None:
         """The reference pass of every loader that was used, two at a time where that disturbs nobody."""
-        keys = [loader.key for loader in summary.distinct(Facts(observed=observed))]
+        facts = Facts(observed=observed)
+        keys = [loader.key for loader in summary.distinct(facts)]
         asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
-        is_quiet = observed.outcome == "ok" and is_roomy(observed.host)
+        is_slow = any(each.is_worth_a_trial for each in slow_loaders(facts))
+        is_quiet = observed.outcome == "ok" and is_roomy(observed.host) and not is_slow
         done = self.trials.abreast(asked, at_once=ABREAST if is_quiet else 1)
         self.rungs += [trial for trial in done if trial is not None]
 
@@ -198,18 +200,25 @@ class Exam:
 
     def _tested(self, bench: Bench, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
         """Those findings on these facts that are wanted, each with what its experiments have shown."""
-        found = order([[finding for finding in merge(self._ask(facts)) if is_wanted(finding)]])
-        if self.options.experiments:
-            found = tuple(self._test(bench, finding) for finding in found)
+        found = list(order([[finding for finding in merge(self._ask(facts)) if is_wanted(finding)]]))
+        for place, finding in enumerate(found if self.options.experiments else ()):
+            if self._is_worth_testing(finding, found[:place], bench):
+                found[place] = bench.test(finding)
         stay, refuted = settle(found)
         self.refuted += refuted
         return stay
 
-    def _test(self, bench: Bench, finding: Finding) -> Finding:
+    @staticmethod
+    def _is_worth_testing(finding: Finding, before: Sequence[Finding], bench: Bench) -> bool:
+        if finding.severity == "info":
+            return False
+        if is_about_speed(finding):
+            # What else slows the same loader down can only be measured when this is gone.
+            return not any(
+                each.proof.status == "verified" and each.loader == finding.loader for each in before
+            )
         # What the source alone suspects is tried only when something is wrong: else nothing could go away.
-        if rests_on_source(finding) and judge.ill(bench.observed, None) is None:
-            return finding
-        return bench.test(finding)
+        return not rests_on_source(finding) or judge.ill(bench.observed, None) is not None
 
     def _bench(self, observed: Trial, cure: Change) -> Bench:
         references = {

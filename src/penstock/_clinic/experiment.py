@@ -277,10 +277,10 @@ def faster(experiment: Experiment, rounds: Sequence[tuple[Trial, Trial]], key: s
             return Proof("not-tested", f"{title}: brings a failure of its own, {failed}")
     pairs = [(speed(one, key), speed(other, key)) for one, other in rounds]
     known = [(was, now) for was, now in pairs if was and now]
-    if len(known) < ROUNDS:
-        return Proof("not-tested", f"{title}: too few rounds could be timed")
     ratios = [now / was for was, now in known]
-    gain = statistics.median(ratios)
+    gain = statistics.median(ratios) if ratios else 0.0
+    if not ratios or (len(ratios) < ROUNDS and gain >= experiment.ratio):
+        return Proof("not-tested", f"{title}: too few rounds could be timed")
     told = {
         "before": {"samples_per_s": round(statistics.median(was for was, _ in known), 1)},
         "after": {
@@ -288,7 +288,10 @@ def faster(experiment: Experiment, rounds: Sequence[tuple[Trial, Trial]], key: s
             "gain": round(gain, 2),
         },
     }
-    sentence = f"{title}: {gain:.2f}x, {len(ratios)} rounds from {min(ratios):.2f}x to {max(ratios):.2f}x"
+    spread = (
+        f", {len(ratios)} rounds from {min(ratios):.2f}x to {max(ratios):.2f}x" if len(ratios) > 1 else ""
+    )
+    sentence = f"{title}: {gain:.2f}x{spread}"
     is_faster = gain >= experiment.ratio and min(ratios) > 1
     return Proof("verified" if is_faster else "refuted", sentence, **told)
 
