@@ -156,6 +156,7 @@ class FetchSeen:
     samples_s: float = 0.0  # in the dataset
     collate_s: float = 0.0
     cpu_s: float = 0.0
+    queued_s: float = 0.0  # ready to run, but other threads had the CPUs
     read_nbytes: int = 0
     threads: int = 1  # of the process, afterwards
     rss: int = 0

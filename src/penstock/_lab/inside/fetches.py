@@ -193,7 +193,8 @@ class Fetches:
         self._index: Any = None
         self._prefix = f"[{json.dumps(context.loader)},{context.number},{context.worker},"
         self._samples_s = self._collate_s = 0.0
-        self._began = self._cpu = 0.0
+        self._began = self._cpu = self._queued = 0.0
+        self._looked = 0.0  # seconds of this batch that were ours
         self._read = 0
         self._looker = observer.looker
         self._state: Any = None
@@ -216,6 +217,7 @@ class Fetches:
         self._indices, self._index = [], indices
         self._samples_s = self._collate_s = 0.0
         self._prepare(dataset)
+        self._looked = 0.0
         self._began, self._cpu = time.monotonic(), time.process_time()
         self._observer.spent += self._began - began
 
@@ -234,7 +236,8 @@ class Fetches:
         self._is_told = self._may_tell()
         self._is_weighed = self._is_told or time.monotonic() - self._weighed_at >= WEIGHED_S
         self._state.before(is_told=self._is_told)
-        self._read = proc.read_bytes() if self._is_weighed else 0
+        if self._is_weighed:
+            self._read, self._queued = proc.read_bytes(), proc.queued_s()
 
     def _may_tell(self) -> bool:
         looker, now = self._looker, time.monotonic()
@@ -276,6 +279,7 @@ class Fetches:
 
     def _count(self, began: float) -> None:
         spent = time.monotonic() - began
+        self._looked += spent
         self._observer.spent += spent
         self._looker.spent += spent
 
@@ -331,7 +335,8 @@ class Fetches:
             began_s=round(self._began, 6),
             samples_s=round(self._samples_s, 7),
             collate_s=round(self._collate_s, 7),
-            cpu_s=round(cpu - self._cpu, 7),
+            cpu_s=round(max(0.0, cpu - self._cpu - self._looked), 7),
+            queued_s=round(proc.queued_s() - self._queued, 7),
             read_nbytes=max(0, proc.read_bytes() - self._read),
             **self._looker.vitals(),
             **self._state.after(),

@@ -44,6 +44,12 @@ def read_bytes() -> int:
     return _field("/proc/self/io", b"rchar:")
 
 
+def queued_s() -> float:
+    """Seconds that this process's main thread was ready to run but had no CPU."""
+    words = _read("/proc/self/schedstat").split()
+    return int(words[1]) / 1e9 if len(words) > 1 else 0.0
+
+
 def rss() -> int:
     """Resident bytes."""
     data = _read("/proc/self/statm").split()
