@@ -45,9 +45,8 @@ class Drive:
     def take_over(self, loader: Any, key: str, again: Any) -> None:
         """Go through the loader here, if the plan says so; then there is no way back."""
         plan = self._observer.plan
-        if plan.drive != "loader" or self._is_driving or plan.loader not in (None, key):
-            return
-        if _is_worker():
+        is_meant = plan.loader in (None, key, key.rpartition("#")[0])
+        if plan.drive != "loader" or self._is_driving or not is_meant or _is_worker():
             return
         self._is_driving = True
         status = 1

@@ -20,8 +20,6 @@ MOST_THINGS = 80
 MOST_S = 0.5  # for one loader
 LARGE = 10_000  # elements of a list of Python objects from which on it is told
 _SAMPLED = 100  # elements that are weighed
-_MOST_SIZES = 60
-_SIZES_DEEP = 3
 _CLASSES_DEEP = 3
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
@@ -49,7 +47,6 @@ def add(fields: dict[str, Any], loader: Any) -> list[Handle]:
     if is_shipped:
         found.try_pickling(loader, fields)
     fields["things"] = found.things
-    fields["dataset"]["sizes"] = found.sizes
     return found.handles
 
 
@@ -63,7 +60,6 @@ class _Search:
         self._sent: list[tuple[dict[str, Any], Any]] = []  # things that travel to workers
         self._closed: list[str] = []  # paths of things whose parts say no more
         self.things: list[dict[str, Any]] = []
-        self.sizes: dict[str, int] = {}
         self.handles: list[Handle] = []
 
     def look(self, loader: Any) -> None:
@@ -72,8 +68,6 @@ class _Search:
             for path, value, depth in _reachable(root, name):
                 if time.monotonic() > self._until or len(self.things) >= MOST_THINGS:
                     return
-                if name == "dataset" and 0 < depth <= _SIZES_DEEP:
-                    self._size(path, value)
                 if type(value) in LEAVES or id(value) in self._seen:
                     continue
                 self._seen.add(id(value))
@@ -83,12 +77,6 @@ class _Search:
     def _is_inside(self, path: str) -> bool:
         """Whether this is a part of a thing that was told already, such as the file under an archive."""
         return any(path.startswith((known + ".", known + "[")) for known in self._closed)
-
-    def _size(self, path: str, value: Any) -> None:
-        if len(self.sizes) < _MOST_SIZES:
-            length = _length(value)
-            if length is not None:
-                self.sizes[path] = length
 
     def _judge(self, path: str, value: Any, *, is_global: bool) -> None:
         kind = kinds.kind_of(value)
@@ -237,15 +225,6 @@ def _offset(fd: int) -> int | None:
         return os.lseek(fd, 0, os.SEEK_CUR)
     except OSError:
         return None
-
-
-def _length(value: Any) -> int | None:
-    if isinstance(value, (list, tuple, dict, set)):
-        return len(value)
-    shape = getattr(value, "shape", None) if is_data(value) else None
-    if shape is not None and len(shape):
-        return int(shape[0])
-    return None
 
 
 def _detail(value: Any, kind: str) -> str:
