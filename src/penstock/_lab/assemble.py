@@ -59,7 +59,7 @@ class Seen:
     left_shm: tuple[str, ...] = ()
     impossible: str = ""
     judgement: str = ""
-    still_s: float = 0.0  # for which nothing had moved at the end
+    is_hung: bool = False  # at the time limit: nothing moved, and it would soon have been called a stall
     statuses: Mapping[int, tuple[int, float]] = field(default_factory=dict)  # of processes that ended
     in_hand: Mapping[int, tuple[str, int, int, Any]] = field(default_factory=dict)  # samples, by pid
 
@@ -98,17 +98,17 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         impossible=seen.impossible,
         judgement=seen.judgement,
     )
-    return replace(trial, outcome=outcome(trial, still_s=seen.still_s))
+    return replace(trial, outcome=outcome(trial, is_hung=seen.is_hung))
 
 
-def outcome(trial: Trial, *, still_s: float = 0.0) -> str:
+def outcome(trial: Trial, *, is_hung: bool = False) -> str:
     """How the trial went: "ok", "error", "hang", "crash" or "oom"."""
     was_killed = trial.status == -signal.SIGKILL or any(
         death.status == -signal.SIGKILL for death in trial.deaths
     )
     if trial.ended_by == "memory" or (trial.host.oom_kills and was_killed):
         return "oom"
-    if trial.ended_by == "stall" or (trial.ended_by == "time" and _waited_too_long(trial, still_s)):
+    if trial.ended_by == "stall" or (trial.ended_by == "time" and (is_hung or _waited_too_long(trial))):
         return "hang"
     if trial.deaths or (trial.status or 0) < 0:
         return "crash"
@@ -118,9 +118,7 @@ def outcome(trial: Trial, *, still_s: float = 0.0) -> str:
     return "ok"
 
 
-def _waited_too_long(trial: Trial, still_s: float) -> bool:
-    if still_s >= LONG_WAIT_S and any(stall.wait_of(look) == "batch" for look in trial.looks):
-        return True
+def _waited_too_long(trial: Trial) -> bool:
     for seen in trial.iterators:
         if seen.waiting_since_s is not None:
             waited = trial.seconds - seen.waiting_since_s
@@ -199,7 +197,7 @@ class _Passes:
 
     def _batch(self, key: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:
         made["waiting_since_s"], made["quiet_since"] = None, self._time(event)
-        made["batches"] = made.get("batches", 0) + 1
+        made["batches"] = max(made.get("batches", 0), int(event.get("batch") or 0)) + 1
         if "first_s" not in made:
             made["first_s"] = event["at"] - self._iter_at.get(key, event["at"])
         for name, values in (("wait", "waits"), ("step", "steps")):

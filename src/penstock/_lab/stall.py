@@ -12,7 +12,8 @@ Two questions, both pure:
 | consumer waits for a batch, every worker idle | a batch was lost | `CERTAIN_S`, `KNOWN_S` if it was told |
 | the same, but a worker is gone: torch notices that every 5 s | a death, soon told | `IO_S` |
 | a worker waits for a lock of its own process that no thread there can release | a dead lock | `CERTAIN_S` |
-| ranks wait for one another; a lock shared with others; a native wait | likely a hang | `LIKELY_S` |
+| every rank waits for the others | they differ | `CERTAIN_S` |
+| some ranks wait for others; a worker for a lock that others share | likely a hang | `LIKELY_S` |
 | a worker waits for a socket, a pipe, a child | perhaps only a slow partner | `IO_S` |
 | a worker sleeps on purpose or polls | slow, up to a point | `SLEEP_S` |
 | an iterator shuts down (torch joins each worker for 5 s) | slow, up to a point | `SHUTDOWN_S` for each |
@@ -45,7 +46,8 @@ _TORCH_WORKER = "torch/utils/data/_utils/worker.py"
 _TORCH_FETCH = "torch/utils/data/_utils/fetch.py"
 _RANKS = ("torch/distributed/",)
 _OUR_ENGINE = ("penstock/_engine/", "penstock/_loader.py")
-_HOUSEKEEPING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py", "tqdm/_monitor.py")
+_PLUMBING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py")
+_SERVANTS = {"_feed", "_serve", "_pin_memory_loop", "do_pin_memory", "TMonitor"}
 _NEXT = {"__next__", "_next_data", "_try_get_data", "_get_data"}
 _END = {"_shutdown_workers", "__del__", "_shutdown_worker"}
 
@@ -151,7 +153,10 @@ def judge(looks: tuple[ProcessLook, ...], *, missing: int = 0, has_lost_batch: b
         is_slow = any(
             waits[look.pid] == "none" and look.main is not None and sleeps(look.main) for look in consumers
         )
-        return Judgement("sleep", SLEEP_S) if is_slow else Judgement("ranks", LIKELY_S)
+        if is_slow:
+            return Judgement("sleep", SLEEP_S)
+        are_all = all(waits[look.pid] == "ranks" for look in consumers if look.role == "rank")
+        return Judgement("ranks", CERTAIN_S if are_all else LIKELY_S)
     return Judgement("none")
 
 
@@ -175,15 +180,35 @@ def _longest(found: list[Judgement], *, is_served: bool) -> Judgement:
 
 
 def _of_thread(look: ProcessLook) -> Judgement:
-    """What the main thread of a process inside the user's code waits for."""
+    """What a process inside the user's code waits for."""
     thread = look.main
     if thread is None:
         return Judgement("native", IO_S)
-    if sleeps(thread) or thread.switches_moved:
+    if is_awake(thread):
         return Judgement("sleep", SLEEP_S)
-    if thread.wchan.startswith(_LOCKS):
-        return Judgement("lock", CERTAIN_S if is_dead_lock(look) else LIKELY_S)
-    return Judgement("io" if thread.wchan else "native", IO_S)
+    if not thread.wchan.startswith(_LOCKS):
+        return Judgement("io" if thread.wchan else "native", IO_S)
+    others = [other for other in look.threads if other.tid != look.pid and not is_housekeeping(other)]
+    if any(is_awake(other) for other in others):
+        return Judgement("sleep", SLEEP_S)  # it waits for a thread of its own that will come back
+    if all(is_locked(other) for other in (thread, *others)):
+        return Judgement("lock", CERTAIN_S)  # nobody in this process can release anybody
+    return Judgement("lock", LIKELY_S if all(other.wchan.startswith(_LOCKS) for other in others) else IO_S)
+
+
+def is_awake(thread: ThreadLook) -> bool:
+    """Whether a thread goes on by itself: it sleeps on purpose, polls or computes."""
+    return sleeps(thread) or thread.switches_moved or thread.cpu_moved
+
+
+def is_locked(thread: ThreadLook) -> bool:
+    """Whether a thread waits, without a time limit, for another one of the same process."""
+    return is_private_futex(thread) and not _has_deadline(thread)
+
+
+def is_housekeeping(thread: ThreadLook) -> bool:
+    """Whether a thread serves multiprocessing or a progress bar: it releases nobody else."""
+    return any(frame.function.rpartition(".")[2] in _SERVANTS for frame in thread.frames)
 
 
 def wait_of(look: ProcessLook) -> str:
@@ -217,22 +242,7 @@ def is_idle(look: ProcessLook) -> bool:
         return False
     files = [frame.file.replace("\\", "/") for frame in thread.frames]
     place = next((place for place, file in enumerate(files) if file.endswith(_TORCH_WORKER)), None)
-    return place is not None and all(_is_housekeeping(file) for file in files[:place])
-
-
-def is_dead_lock(look: ProcessLook) -> bool:
-    """Whether a process waits for a lock of its own that nobody in it can release.
-
-    The main thread is in a futex of this process alone, without a time limit, and every other thread is one
-    of those that serve multiprocessing. A thread that Python does not know may release it: then no.
-    """
-    thread = look.main
-    if thread is None or not is_private_futex(thread) or _has_deadline(thread):
-        return False
-    others = [other for other in look.threads if other.tid != look.pid]
-    return all(
-        other.frames and all(_is_housekeeping(frame.file) for frame in other.frames) for other in others
-    )
+    return place is not None and all(_is_plumbing(file) for file in files[:place])
 
 
 def is_private_futex(thread: ThreadLook) -> bool:
@@ -265,5 +275,5 @@ def call_of(thread: ThreadLook, machine: str = "") -> tuple[str, tuple[int, ...]
     return names.get(int(words[0]), words[0]), tuple(int(word, 0) for word in words[1:])
 
 
-def _is_housekeeping(file: str) -> bool:
-    return any(part in file.replace("\\", "/") for part in _HOUSEKEEPING)
+def _is_plumbing(file: str) -> bool:
+    return any(part in file.replace("\\", "/") for part in _PLUMBING)

@@ -25,6 +25,7 @@ from penstock._lab.tree import Process
 TICK_S = 0.05
 FRESH_S = 1.5  # stacks younger than that show what is
 AGAIN_S = 5.0  # between two looks of one silence
+MOST_EXTRA = 0.5  # of the time limit, on a machine that is busy with other things
 NEWS_S = 1.0  # between two words of progress
 
 
@@ -76,10 +77,17 @@ class Watch:
             return "enough"
         if self._patient.printed > self._limits.output:
             return "output"
-        if now - self._began_at >= self._plan.max_s:
-            self._look(tree.quick_below(self._patient.warden))
+        if now - self._began_at - self._starved_s() >= self._plan.max_s:
+            self._peek([each for each in tree.quick_below(self._patient.warden) if each.is_alive])
             return "time"
         return self._sample(now) if now >= self._sample_at else None
+
+    def _starved_s(self) -> float:
+        """How long the program wanted to run and was not let: it is not to blame, up to a point."""
+        if time.monotonic() - self._began_at < self._plan.max_s:
+            return 0.0
+        queued_s = look.beat(self._patient.pid, only_main=True).queued_s
+        return min(queued_s, self._plan.max_s * MOST_EXTRA)
 
     def _sample(self, now: float) -> str | None:
         processes = tree.quick_below(self._patient.warden)
@@ -222,7 +230,7 @@ class Watch:
             left_shm=left if is_own_end else (),
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
-            still_s=self._still.seconds,
+            is_hung=self._still.seconds >= max(self._after_s / 2, stall.KNOWN_S),
             statuses={**self._statuses, **(patient.reaped if is_own_end else {})},
             in_hand=page.read(self._plan.log),
         )
