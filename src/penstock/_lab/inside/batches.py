@@ -8,6 +8,7 @@ from typing import Any
 
 _MOST = 5_000  # values of one batch that are looked at
 _WATCHED = 4  # tensors of a batch that are watched for being kept
+_LONG = 64  # numbers of a list
 _SHALLOW = frozenset({int, float, bool, complex, type(None)})
 
 
@@ -20,7 +21,7 @@ def leaves(batch: Any, most: int = _MOST) -> Iterator[Any]:
         value = ahead.pop()
         if isinstance(value, Mapping):
             ahead.extend(reversed(list(value.values())[:left]))
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple)) and not _is_flat(value):
             ahead.extend(reversed(value[:left]))
         elif _is_plain_object(value):
             ahead.extend(reversed(list(vars(value).values())))
@@ -33,6 +34,11 @@ def _is_plain_object(value: Any) -> bool:
     if kind in _SHALLOW or isinstance(value, (str, bytes, bytearray)) or hasattr(value, "dtype"):
         return False
     return type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is a long list of numbers: one thing, too long to be looked at number by number."""
+    return len(value) > _LONG and {type(value[0]), type(value[-1])} <= _SHALLOW
 
 
 def is_tensor(value: Any) -> bool:
@@ -70,19 +76,32 @@ def facts(batch: Any, size: int | None, *, is_batched: bool) -> dict[str, Any]:
 def _samples(batch: Any, rows: int | None, size: int | None, *, is_batched: bool) -> int:
     if not is_batched:
         return 1
-    if rows is None and isinstance(batch, (list, tuple)):
+    if isinstance(batch, (list, tuple)) and (rows is None or _is_uncollated(batch, rows, size)):
         rows = len(batch)
     if rows is None:
         return size or 1
     return rows if size is None else min(rows, size)
 
 
+def _is_uncollated(batch: Any, rows: int, size: int | None) -> bool:
+    """Whether a list is one of samples, and not of fields that each have all samples."""
+    return rows != size and (len(batch) == size or all(isinstance(each, Mapping) for each in batch))
+
+
 def _pickled(value: Any) -> int:
     """About as many bytes as pickle would make of it."""
+    if isinstance(value, (list, tuple)):
+        return len(value) * _number(value[len(value) // 2])
     if isinstance(value, (str, bytes, bytearray)):
         return len(value) + 6
     size = nbytes(value)
     return size + 120 if size else 6
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, int):
+        return 2 if 0 <= value < 1 << 8 else 3 if 0 <= value < 1 << 16 else 5  # noqa: PLR2004 - opcode, then bytes
+    return 9 if isinstance(value, float) else 6
 
 
 def references(batch: Any) -> list[Any]:
