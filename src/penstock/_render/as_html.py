@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from penstock import __version__
 from penstock._clinic.finding import Finding
@@ -44,7 +45,7 @@ def as_html(report: Report, *, read: Read = read_lines) -> str:
         findings=[_finding(finding, read) for finding in report.findings],
         ladders=list(_ladders(report)),
         curve=drawing.curve(report.memory),
-        processes=[_process(look) for look in report.stacks],
+        processes=[_process(look) for look in stacks.in_order(report.stacks)],
     )
 
 
@@ -57,9 +58,18 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"plain": words.plain, "number": words.number, "size": words.size}
+    environment.filters |= {"prose": prose, "plain": words.plain, "number": words.number, "size": words.size}
     environment.filters |= {"short_path": short_path, "seconds": words.seconds}
     return environment.get_template(TEMPLATE)
+
+
+def prose(text: object) -> Markup:
+    """Foreign text with `what stands between such marks` set as code."""
+    parts = words.plain(text).split("`")
+    if len(parts) % 2 == 0:  # an odd one out: show them all as they are
+        return escape(words.plain(text))
+    tags = ("{}", "<code>{}</code>")
+    return Markup().join(Markup(tags[place % 2]).format(part) for place, part in enumerate(parts))  # noqa: S704
 
 
 def _finding(finding: Finding, read: Read) -> dict[str, Any]:
@@ -105,8 +115,9 @@ def _process(look: ProcessLook) -> dict[str, Any]:
 
 def _thread(thread: ThreadLook) -> dict[str, Any]:
     frames = [
-        (words.plain(frame.function), f"{short_path(frame.file)}:{frame.line}", stacks.is_own(frame))
+        (words.plain(frame.function), stacks.place(frame), stacks.is_own(frame))
         for frame in thread.frames
+        if not stacks.is_observer(frame)
     ]
     return {
         "name": words.plain(thread.name or thread.tid),

@@ -39,11 +39,16 @@ class Standing:
 def standings(looks: Sequence[ProcessLook]) -> list[Standing]:
     """The main threads of all processes, those at the same place together; workers first."""
     groups: dict[tuple[str, tuple[Frame, ...]], list[str]] = {}
-    for look in sorted(looks, key=lambda look: (look.role != "worker", look.worker or 0)):
+    for look in in_order(looks):
         thread = look.main
         key = (thread.wchan, thread.frames) if thread else ("", ())
         groups.setdefault(key, []).append(name(look))
     return [Standing(tuple(who), waits, _own(frames)) for (waits, frames), who in groups.items()]
+
+
+def in_order(looks: Sequence[ProcessLook]) -> list[ProcessLook]:
+    """Workers first, by number; they are where a hang usually sits."""
+    return sorted(looks, key=lambda look: (look.role != "worker", look.worker or 0))
 
 
 def name(look: ProcessLook) -> str:
@@ -53,9 +58,24 @@ def name(look: ProcessLook) -> str:
     return f"{who} (pid {look.pid}{sample})"
 
 
+def is_observer(frame: Frame) -> bool:
+    """Whether a line is of the doctor's own observer, which no user asked for."""
+    return frame.file.startswith(OURS)
+
+
+def place(frame: Frame) -> str:
+    """Where a frame is; files of libraries by the names that people know."""
+    file = frame.file
+    for part in (*FOREIGN[:2], "/lib/python"):
+        before, found, after = file.partition(part)
+        if found and before:
+            file = after if part in FOREIGN[:2] else after.partition("/")[2]
+    return f"{short_path(file)}:{frame.line}"
+
+
 def is_own(frame: Frame) -> bool:
     """Whether a line is the user's own."""
-    return not frame.file.startswith(OURS) and not any(part in frame.file for part in FOREIGN)
+    return not is_observer(frame) and not any(part in frame.file for part in FOREIGN)
 
 
 def _own(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
@@ -73,6 +93,7 @@ def as_lines(looks: Sequence[ProcessLook], page: Layout) -> Iterator[Text]:
         waits = f", in {words.plain(standing.waits)}" if standing.waits else ""
         yield from page.hang(Text("  "), Text(", ".join(standing.who) + waits), indent=4)
         for frame in standing.frames:
-            place = f"{short_path(frame.file)}:{frame.line}"
-            yield from page.hang(Text(), Text(f"{place} in {words.plain(frame.function)}", "dim"), indent=6)
+            yield from page.hang(
+                Text(), Text(f"{place(frame)} in {words.plain(frame.function)}", "dim"), indent=6
+            )
     yield Text()

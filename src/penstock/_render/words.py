@@ -119,7 +119,7 @@ def loader(key: str, report: Report) -> str:
     """A loader as its user knows it: 'train_loader (train.py:31)'."""
     place = key.removesuffix("#0")
     for line in report.loaders:
-        if line.name and place.endswith(f"{Path(line.file).name}:{line.line}"):
+        if line.name not in {"", key} and place.endswith(f"{Path(line.file).name}:{line.line}"):
             return f"{plain(line.name)} ({plain(place)})"
     return plain(place) or "loader"
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from penstock._render import drawing
-from penstock._render.as_html import as_html
+from penstock._render.as_html import as_html, prose
 from tests.unit._render import reports
 
 VOID = {"meta", "br", "rect", "line", "polygon", "polyline"}
@@ -125,3 +125,17 @@ def test_a_curve_goes_from_the_left_to_the_right_and_its_most_is_the_top():
     drawn = drawing.curve(((2.0, 50), (3.0, 100), (4.0, 25)))
     assert drawn.line == "0.0,50.0 50.0,0.0 100.0,75.0"
     assert drawn.took == "2 s"
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("set `num_workers=0` <b>", "set <code>num_workers=0</code> &lt;b&gt;"),
+        ("`<i>`", "<code>&lt;i&gt;</code>"),
+        ("one ` only <b>", "one ` only &lt;b&gt;"),
+        ("{0} `{1}`", "{0} <code>{1}</code>"),
+        ("\x1b", "\\x1b"),
+    ],
+)
+def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup(text, html):
+    assert prose(text) == html

@@ -46,3 +46,19 @@ def test_only_lines_of_the_user_are_his_own(file, is_own):
 def test_a_deep_stack_is_cut():
     frames = [Frame("f", "train.py", line) for line in range(20)]
     assert len(standings([look(0, frames)])[0].frames) == stacks.MOST_FRAMES
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        (
+            "/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py",
+            "torch/utils/data/dataloader.py:3",
+        ),
+        ("/usr/lib/python3.11/multiprocessing/queues.py", "multiprocessing/queues.py:3"),
+        ("/home/me/train.py", "/home/me/train.py:3"),
+        ("<frozen runpy>", "<frozen runpy>:3"),
+    ],
+)
+def test_a_library_is_called_by_its_name(file, place):
+    assert stacks.place(Frame("f", file, 3)) == place
