@@ -100,7 +100,7 @@ def _pickled(value: Any) -> int:
 
 def _number(value: Any) -> int:
     if isinstance(value, int):
-        return 2 if 0 <= value < 1 << 8 else 3 if 0 <= value < 1 << 16 else 5  # noqa: PLR2004 - opcode, then bytes
+        return 2 if 0 <= value < 1 << 8 else 3 if 0 <= value < 1 << 16 else 5  # an opcode, then bytes
     return 9 if isinstance(value, float) else 6
 
 
