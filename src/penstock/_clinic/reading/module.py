@@ -20,6 +20,7 @@ class Module:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self.tree = file.tree
+        self.nodes: list[ast.AST] = []  # from the outside inwards
         self.parents: dict[ast.AST, ast.AST] = {}
         self.imports: dict[str, str] = {}  # name in this file: dotted name of what it is
         self.calls: list[ast.Call] = []
@@ -110,9 +111,13 @@ class Module:
     # ---- indexing ----------------------------------------------------------------------------------
 
     def _index(self) -> None:
-        for node in ast.walk(self.tree):
+        # As ast.walk, but every node's children are listed once: this is most of the time of a lint.
+        self.nodes.append(self.tree)
+        for node in self.nodes:
             for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
+                if not isinstance(child, (ast.expr_context, ast.operator, ast.cmpop)):  # shared, and no place
+                    self.parents[child] = node
+                    self.nodes.append(child)
             visit = self._VISITS.get(type(node))
             if visit is not None:
                 visit(self, node)

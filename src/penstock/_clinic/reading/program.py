@@ -220,18 +220,24 @@ class Program:
         ]
 
     def start(self, module: Module) -> str:
-        """The start method that a program with this file sets for all; "default" where it sets none."""
-        users = self.users(module)
-        return next((method for where, method in self._starts if where in users), "default")
+        """The start method that a program with this file sets for all; "default" where it sets none.
+
+        A file that several programs use has one only where all of them set the same.
+        """
+        if module in self._starts:
+            return self._starts[module]
+        roots = [each for each in self.users(module) if not self._importers.get(each)]
+        methods = {self._starts.get(root, "default") for root in roots}
+        return methods.pop() if len(methods) == 1 else "default"
 
     @cached_property
-    def _starts(self) -> list[tuple[Module, str]]:
-        return [
-            (module, "unknown" if module.is_conditional(call) else self._method(call.args[0], module))
+    def _starts(self) -> dict[Module, str]:
+        return {
+            module: "unknown" if module.is_conditional(call) else self._method(call.args[0], module)
             for module in self.modules
             for call in module.calls
             if call.args and module.dotted(call.func).rpartition(".")[2] == "set_start_method"
-        ]
+        }
 
     def _method(self, node: ast.AST, module: Module) -> str:
         for value in self.values.of(node, module):
@@ -371,7 +377,7 @@ def _added(name: str, module: Module) -> Iterator[tuple[str | None, ast.expr]]:
         is_update = isinstance(call.func, ast.Attribute) and call.func.attr == "update" and bool(call.args)
         if is_update and isinstance(call.func, ast.Attribute) and _is_name(call.func.value, name):
             yield None, call.args[0]
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
             continue

@@ -22,6 +22,8 @@ DEEPEST = 16  # steps of a trail; longer ones are rare
 FARTHEST = 6  # folders above a file in which its imports are looked for
 MOST_STEPS = 2000  # for one expression, all its branches together
 
+OPTION_HOLDERS = ("arg", "opt", "cfg", "conf", "param", "flag", "setting")
+
 # What these return is at least this; the machine is not known.
 CPU_COUNTS = frozenset({"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"})
 CPUS = 2
@@ -124,19 +126,19 @@ class Values:
             return [Value(each, module) for each in bound]
         return self._imported(module.imports.get(node.id, ""), module)
 
-    def _imported(self, dotted: str, module: Module) -> list[Value] | None:
+    def _imported(self, dotted: str, module: Module, *, depth: int = 0) -> list[Value] | None:
         """A name that another file of the program binds at its top level."""
         base, _, name = dotted.rpartition(".")
         if dotted.startswith(".") and not base.strip("."):
             base = dotted[: len(dotted) - len(dotted.lstrip("."))]
         other = self.module_of(base, module)
-        if other is None or other is module:
+        if other is None or other is module or depth > FARTHEST:  # files may import a name in a circle
             return None
         bound = other.bindings.get(other.tree, {}).get(name)
         if bound:
             return [Value(each, other) for each in bound]
         again = other.imports.get(name, "")  # a package that imports it from a file of its own
-        return self._imported(again, other) if again and again != dotted else None
+        return self._imported(again, other, depth=depth + 1) if again else None
 
     def module_of(self, dotted: str, importer: Module) -> Module | None:
         """The file of the program that an import means: beside the importer, or in a folder above it."""
@@ -170,7 +172,7 @@ class Values:
         head = module.dotted(node)
         if head and isinstance(node.value, ast.Name) and node.value.id in module.imports:
             return self._imported(head, module)
-        return self._options.get(node.attr)
+        return self._options.get(node.attr) if _holds_options(node.value) else None
 
     def _from_parameter(self, node: ast.arg, module: Module) -> list[Value] | None:
         function = module.parents.get(module.parents.get(node, node))
@@ -189,7 +191,7 @@ class Values:
             return None
         key = node.slice.value
         if isinstance(key, str):
-            return self._options.get(key)
+            return self._options.get(key) if _holds_options(node.value) else None
         wholes = [value for value in self.of(node.value, module) if value.node is not node.value]
         parts = [
             Value(value.node.elts[key], value.module)
@@ -320,6 +322,12 @@ def _last(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _holds_options(node: ast.AST) -> bool:
+    """Whether an object is called like one that holds options: `args`, `self.cfg`, `FLAGS`."""
+    name = _last(node).lower()
+    return name in {"c", "hp", "p"} or any(word in name for word in OPTION_HOLDERS)
 
 
 def _place(path: str) -> str:

@@ -91,26 +91,29 @@ def _sent(read: Program, loader: LoaderMade) -> Iterator[tuple[ast.AST, Module, 
     for option in FUNCTIONS_SENT:
         value = loader.options.get(option)
         if value is not None:
-            yield from _function(read, value.node, value.module, f"`{option}`")
+            yield from _function(value.node, value.module, f"`{option}`")
     for dataset in loader.datasets:
         if not any(name in dataset.methods for name in OWN_PICKLING):
-            yield from _kept(read, dataset)
+            yield from _kept(dataset)
         if is_local(dataset.node, dataset.module):
             yield dataset.node, dataset.module, f"`{dataset.name}`, a class defined inside a function,"
     yield from _arguments(read, loader)
 
 
-def _function(
-    read: Program, node: ast.AST | None, module: Module, name: str
-) -> Iterator[tuple[ast.AST, Module, str]]:
-    for value in read.values.of(node, module):
-        if isinstance(value.node, ast.Lambda):
-            yield value.node, value.module, f"{name}, a lambda,"
-        elif isinstance(value.node, FUNCTIONS) and is_local(value.node, value.module):
-            yield value.node, value.module, f"{name}, the local function `{value.node.name}`,"
+def _function(node: ast.AST | None, module: Module, name: str) -> Iterator[tuple[ast.AST, Module, str]]:
+    """A function that has no importable name, given as it is or by a name of the same place.
+
+    Parameters are not followed: one caller's lambda does not meet another caller's workers.
+    """
+    bound = module.bound(node.id, node) if isinstance(node, ast.Name) else [node]
+    for each in bound:
+        if isinstance(each, ast.Lambda):
+            yield each, module, f"{name}, a lambda,"
+        elif isinstance(each, FUNCTIONS) and is_local(each, module):
+            yield each, module, f"{name}, the local function `{each.name}`,"
 
 
-def _kept(read: Program, dataset: ClassRead) -> Iterator[tuple[ast.AST, Module, str]]:
+def _kept(dataset: ClassRead) -> Iterator[tuple[ast.AST, Module, str]]:
     """What the dataset keeps from its making."""
     for each in dataset.made():
         if _is_replaced(dataset, each):
@@ -120,8 +123,7 @@ def _kept(read: Program, dataset: ClassRead) -> Iterator[tuple[ast.AST, Module, 
         if kind is not None:
             yield each.node, each.module, f"{name}, {kind},"
         elif isinstance(each.value, (ast.Lambda, ast.Name)):
-            own = (one for one in _function(read, each.value, each.module, name) if one[1] is each.module)
-            yield from own
+            yield from _function(each.value, each.module, name)
 
 
 def _is_replaced(dataset: ClassRead, each: Assignment) -> bool:

@@ -87,7 +87,7 @@ def _unguarded(read: Program, module: Module) -> Iterator[tuple[ast.AST, LoaderM
 
 
 def _loops(read: Program, module: Module) -> Iterator[tuple[ast.AST, LoaderMade]]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         over: ast.AST | None = None
         if isinstance(node, (ast.For, ast.comprehension)):
             over = node.iter

@@ -75,7 +75,7 @@ def _keeps(read: Program, loader: LoaderMade) -> bool:
 def _changes(read: Program, loader: LoaderMade) -> Iterator[tuple[ast.AST, str]]:
     """Changes of this loader's dataset in a loop of the same file, and the attribute that is changed."""
     module = loader.module
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         target = _target(node)
         if target is None or next(module.loops(node), None) is None:
             continue

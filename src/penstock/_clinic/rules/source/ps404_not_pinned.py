@@ -44,8 +44,8 @@ class NotPinned:
         read = program(facts.source)
         copied: dict[int, tuple[LoaderMade, str]] = {}
         for module in read.modules:
-            for node in ast.walk(module.tree):
-                copy = _copy(node)
+            for node in module.nodes:
+                copy = _copy(node) if isinstance(node, ast.For) else None
                 if copy is None or not isinstance(node, ast.For):
                     continue
                 for loader in read.loaders_of(node.iter, module):
@@ -67,10 +67,8 @@ class NotPinned:
         )
 
 
-def _copy(node: ast.AST) -> ast.Call | None:
+def _copy(node: ast.For) -> ast.Call | None:
     """A copy that is not to wait, in the body of a loop."""
-    if not isinstance(node, ast.For):
-        return None
     for statement in node.body:
         for each in ast.walk(statement):
             if isinstance(each, ast.Call):
