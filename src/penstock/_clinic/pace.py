@@ -24,6 +24,10 @@ from penstock._lab.record import FetchSeen, IteratorSeen, Trial
 
 # Batches of a loader whose times are all told; of later ones only some are, and more of the slow ones.
 FULL = 200
+# In which of the kernel's functions a worker waits that has nothing to do.
+IDLE = ("poll_schedule", "do_poll", "do_sys_poll", "ep_poll")
+# Looks at workers, below which they tell nothing.
+ENOUGH_LOOKS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,7 @@ class Work:
     samples_s: float = 0.0
     collate_s: float = 0.0
     cpu_s: float = 0.0
+    queued_s: float = 0.0  # ready to run, but other threads had the CPUs
     read_nbytes: int = 0
     threads: int = 1  # most of any process that made batches
     durations: tuple[float, ...] = ()  # of each batch, in the order in which they are due
@@ -110,6 +115,11 @@ class Work:
     def cpu_share(self) -> float:
         """CPU time by time in the dataset and in collate; above 1 where a library runs threads."""
         return self.cpu_s / self.seconds if self.seconds else 0.0
+
+    @property
+    def wanted_share(self) -> float:
+        """How much of that time it had a CPU or wanted one: on a crowded machine too, computing is 1."""
+        return (self.cpu_s + self.queued_s) / self.seconds if self.seconds else 0.0
 
     @property
     def collate_share(self) -> float:
@@ -186,6 +196,7 @@ def work(trial: Trial, key: str) -> Work:
         samples_s=sum(fetch.samples_s for fetch in fetches),
         collate_s=sum(fetch.collate_s for fetch in fetches),
         cpu_s=sum(fetch.cpu_s for fetch in fetches),
+        queued_s=sum(fetch.queued_s for fetch in fetches),
         read_nbytes=sum(fetch.read_nbytes for fetch in fetches),
         threads=max((fetch.threads for fetch in fetches), default=1),
         durations=_in_turn(fetches),
@@ -252,6 +263,17 @@ def worker_waits(trial: Trial) -> dict[str, float]:
     """Where workers were when somebody looked, as shares: by kernel wait, "" for running."""
     seen = [wait for vitals in trial.vitals for wait in vitals.worker_waits]
     return {wait: seen.count(wait) / len(seen) for wait in set(seen)}
+
+
+def busy_share(trial: Trial) -> float | None:
+    """How often a look found a worker at work and not waiting for the next indices; None without looks.
+
+    A worker that has nothing to do polls the pipe of its queue.
+    """
+    waits = worker_waits(trial)
+    if sum(len(vitals.worker_waits) for vitals in trial.vitals) < ENOUGH_LOOKS:
+        return None
+    return 1 - sum(share for wait, share in waits.items() if wait.startswith(IDLE))
 
 
 # ── Stragglers ──────────────────────────────────────────────────────────────────────────────────────────

@@ -33,6 +33,8 @@ PART = 0.2
 # Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
 # that waits less.
 COMPUTES, WAITS = 0.7, 0.4
+# A worker that was at work in so many looks has work all the time: it also waits for its turn, and starts.
+BUSY = 0.65
 # What torch's workers need to hand over a batch of a few tensors, and to start; rough, on a usual machine.
 HAND_OVER_S, START_S = 0.003, 0.1
 
@@ -47,6 +49,7 @@ class Slow:
     cpus: float = 1.0
     rates: dict[int, float] = field(default_factory=dict)  # samples/s on the ladder, by num_workers
     idle_cpus: float | None = None
+    busy_share: float | None = None  # of the looks at workers
 
     @property
     def workers(self) -> int:
@@ -78,12 +81,22 @@ class Slow:
 
     @property
     def makes_batches_all_the_time(self) -> bool:
-        """Whether the making of batches is what takes the time, not their hand-over."""
+        """Whether the making of batches is what takes the time: workers are hardly ever without work."""
+        if self.busy_share is not None and self.workers:
+            return self.busy_share >= BUSY
         return self.hand_over_share < 1 / 3
+
+    def hands_over(self, share: float) -> bool:
+        """Whether hand-over is at least this share of the waiting, while workers have little to do."""
+        if self.makes_batches_all_the_time or not self.workers:
+            return False
+        return self.hand_over_share >= share
 
     @property
     def cpu_share(self) -> float:
-        """CPU time of the workers by what they could have had while they made batches; 1 is all of it."""
+        """How much of the making is computing: CPU time, and waiting for a CPU."""
+        if self.work.queued_s:
+            return self.work.wanted_share
         return self.work.cpu_share / min(1.0, self.cpus / max(1, self.workers))
 
     @property
@@ -162,6 +175,7 @@ def _slow(facts: Facts, loader: LoaderSeen) -> Slow | None:
         cpus=max(facts.host.cpus, 0.1),
         rates=pace.rates(facts, loader.key),
         idle_cpus=pace.idle_cpus(trial, loader.key),
+        busy_share=pace.busy_share(trial),
     )
 
 

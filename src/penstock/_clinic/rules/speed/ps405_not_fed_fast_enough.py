@@ -76,4 +76,4 @@ class NotFedFastEnough:
 
 def _hands_over(slow: Slow) -> bool:
     without = slow.gain(0)
-    return slow.workers > 0 and slow.hand_over_share > MOSTLY and (without is None or without < WORTH)
+    return slow.hands_over(MOSTLY) and (without is None or without < WORTH)

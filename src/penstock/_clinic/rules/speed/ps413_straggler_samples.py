@@ -38,7 +38,9 @@ from penstock._lab.plan import Change
 # A sample that takes so many times the median is slow by its nature, not by the noise of a machine …
 SLOW = 6.0
 # … unless the median is next to nothing: then a page fault or a collection of garbage looks like that.
-SLOW_S = 0.02
+SLOW_S = 0.05
+# Together they must take a good part of the time that all samples take, and not be a hiccup or two.
+PART, SEVERAL = 0.3, 3
 # More of them than this are no exception.
 FEW = 0.25
 # Fewer samples than this say nothing about what is usual.
@@ -107,7 +109,9 @@ def _stragglers(facts: Facts, slow: Slow) -> _Stragglers | None:
     median = statistics.median(seen.seconds for seen in taken)
     line = max(SLOW * median, SLOW_S)
     late = [seen for seen in taken if seen.seconds > line]
-    if not late or len(late) > FEW * len(taken):
+    if not SEVERAL <= len(late) <= FEW * len(taken):
+        return None
+    if sum(seen.seconds for seen in late) < PART * sum(seen.seconds for seen in taken):
         return None
     prefetch = slow.loader.settings.get("prefetch_factor") or 2
     step = slow.pace.batch_step_s
