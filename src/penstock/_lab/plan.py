@@ -47,6 +47,7 @@ class Plan:
     max_batches: int | None = None  # of the driven loader, in each epoch
     epochs: int = 1  # that the observer drives; for "script": epochs of one loader after which it is enough
     extra_batches: int = 3  # "script": enough when so many batches past the last of these epochs were seen
+    min_s: float = 0.0  # "script": not enough before so long in batches, so that short epochs show their cost
     max_s: float = 30.0  # from start to end, imports included
     loader_s: float | None = None  # enough after so long in batches, since the first iter()
     digests: bool = True  # hash the content of samples

@@ -123,6 +123,8 @@ class Drive:
     def _complete(self, now: float) -> None:
         """One loader has shown enough; wait a little for those that were made and not used yet."""
         assert self._first is not None
+        if now - self._first < self._observer.plan.min_s:
+            return
         if self._due is None:
             grace = max(GRACE_S, GRACE * (now - self._first)) if self._observer.makings.unused else 0.0
             self._due = now + grace
