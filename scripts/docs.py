@@ -1,7 +1,9 @@
-"""Write the generated page of the documentation, and check all pages.
+"""Write the generated pages of the documentation, and check all pages.
 
-    python scripts/docs.py            write docs/reference/errors.md from `penstock.errors`
-    python scripts/docs.py --check    change nothing; exit 1 if that page is stale or a link leads nowhere
+    python scripts/docs.py            write docs/reference/errors.md and docs/reference/rules/
+    python scripts/docs.py --check    change nothing; exit 1 if one of them is stale or a link leads nowhere
+
+Errors come from `penstock.errors`, rules from the docstrings of their files (`penstock._clinic.pages`).
 
 Links are those from one page to a file or heading of this repository; addresses on the web are not asked.
 Needs neither torch nor any tool.
@@ -16,9 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock import errors
+from penstock._clinic import pages as rule_pages
+from penstock._clinic.causes import CAUSES
 
 ROOT = Path(__file__).resolve().parents[1]
 ERRORS_PAGE = Path("docs/reference/errors.md")
+RULES_FOLDER = Path("docs/reference/rules")
 
 FAMILIES = {
     "PS0": "Options refused at once",
@@ -45,6 +50,16 @@ An exception of your own code keeps its own type; it only gains the worker's tra
 sample.
 """
 
+_RULES_HEAD = """\
+# Causes
+
+<!-- Written by scripts/docs.py from the docstrings of the rules. Change them, then run `make docs`. -->
+
+Every cause that `penstock doctor` knows, by its code. A cause marked *lint* is also found by `penstock lint`,
+from the source alone. `penstock explain CODE` prints the same pages in the terminal.
+"""
+_RULE_HEAD = "<!-- Written by scripts/docs.py from the docstring of the rule. Change the text there. -->"
+
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -64,12 +79,42 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
+def generated() -> dict[Path, str]:
+    """Every page that is written here, by its place."""
+    found = {ERRORS_PAGE: errors_page(), RULES_FOLDER / "index.md": rules_index()}
+    for code, cause in CAUSES.items():
+        title, _, body = rule_pages.page(code).partition("\n")
+        found[RULES_FOLDER / f"{cause}.md"] = f"{title}\n\n{_RULE_HEAD}\n{body}"
+    return found
+
+
+def rules_index() -> str:
+    """The list of causes, family by family."""
+    parts = [_RULES_HEAD]
+    for title, rows in rule_pages.families():
+        causes = [(code, name) for code, name in rows if code in CAUSES]
+        if causes:
+            parts.append(f"## {title.replace('  ', ': ', 1)}\n")
+            parts.append("| code | cause | |\n|---|---|---|")
+            parts += [f"| {code} | [{name}]({name}.md) | {_marked(code)} |" for code, name in causes]
+            parts.append("")
+    return "\n".join(parts)
+
+
+def _marked(code: str) -> str:
+    return "*lint*" if list(rule_pages.RULES.glob(f"source/{code.lower()}_*.py")) else ""
+
+
 def problems(root: Path) -> list[str]:
     """What is wrong with the pages under `root`, one line each; none when all is well."""
     found = [f"{code} has no family in scripts/docs.py" for code in errors.CODES if code[:3] not in FAMILIES]
-    page = root / ERRORS_PAGE
-    if not page.exists() or page.read_text(encoding="utf-8") != errors_page():
-        found.append(f"{ERRORS_PAGE} is stale: run `make docs`")
+    wanted = generated()
+    for place, text in wanted.items():
+        page = root / place
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            found.append(f"{place} is stale: run `make docs`")
+    extra = {path.relative_to(root) for path in (root / RULES_FOLDER).glob("*.md")} - set(wanted)
+    found += [f"{place} belongs to no cause: remove it" for place in sorted(extra)]
     for path in pages(root):
         found += [f"{path.relative_to(root)}: {problem}" for problem in broken_links(path)]
     return found
@@ -110,11 +155,13 @@ def _prose(page: Path) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check; return the exit status."""
-    parser = argparse.ArgumentParser(description="Write the generated page, or check all pages.")
+    parser = argparse.ArgumentParser(description="Write the generated pages, or check all pages.")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if something is wrong")
     options = parser.parse_args(arguments)
     if not options.check:
-        (ROOT / ERRORS_PAGE).write_text(errors_page(), encoding="utf-8")
+        for place, text in generated().items():
+            (ROOT / place).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / place).write_text(text, encoding="utf-8")
     found = problems(ROOT)
     for problem in found:
         sys.stderr.write(f"{problem}\n")

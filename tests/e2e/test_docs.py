@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from penstock import errors
+from penstock._clinic.causes import CAUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "docs" / "reference" / "api.md"
@@ -32,9 +33,11 @@ def rows(title):
     return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
-def site(folder, text):
-    """A documentation of one page, beside a fresh page of errors."""
-    (folder / "docs" / "reference").mkdir(parents=True)
+def site(folder, text, docs):
+    """A documentation of one page, beside fresh generated ones."""
+    for place, page in docs.generated().items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(page, encoding="utf-8")
     (folder / "README.md").write_text(text, encoding="utf-8")
     return folder
 
@@ -54,12 +57,33 @@ def test_every_code_has_a_heading(docs):
 
 
 def test_a_stale_page_is_found_and_the_remedy_told(docs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(docs, "ROOT", site(tmp_path, ""))
+    monkeypatch.setattr(docs, "ROOT", site(tmp_path, "", docs))
     (tmp_path / docs.ERRORS_PAGE).write_text("# Errors\n", encoding="utf-8")
     assert docs.main(["--check"]) == 1
     assert capsys.readouterr().err == "docs/reference/errors.md is stale: run `make docs`\n"
     assert docs.main([]) == 0
     assert docs.main(["--check"]) == 0
+
+
+def test_a_stale_page_of_a_rule_is_found(docs, tmp_path):
+    page = site(tmp_path, "", docs) / docs.RULES_FOLDER / "rng-repeated.md"
+    page.write_text("# PS302\n", encoding="utf-8")
+    assert docs.problems(tmp_path) == ["docs/reference/rules/rng-repeated.md is stale: run `make docs`"]
+
+
+def test_a_page_that_belongs_to_no_cause_is_found(docs, tmp_path):
+    (site(tmp_path, "", docs) / docs.RULES_FOLDER / "gone.md").write_text("# gone\n", encoding="utf-8")
+    assert docs.problems(tmp_path) == ["docs/reference/rules/gone.md belongs to no cause: remove it"]
+
+
+def test_every_cause_has_a_page_with_a_remedy_and_stands_in_the_index(docs):
+    pages = docs.generated()
+    index = pages[docs.RULES_FOLDER / "index.md"]
+    for code, cause in CAUSES.items():
+        text = pages[docs.RULES_FOLDER / f"{cause}.md"]
+        assert text.startswith(f"# {code} {cause}\n")
+        assert "## What to do" in text, cause
+        assert f"| {code} | [{cause}]({cause}.md) |" in index
 
 
 @pytest.mark.parametrize(
@@ -80,7 +104,7 @@ def test_a_stale_page_is_found_and_the_remedy_told(docs, tmp_path, monkeypatch, 
     ],
 )
 def test_a_link_is_followed(docs, tmp_path, text, problem):
-    (site(tmp_path, text) / docs.ERRORS_PAGE).write_text(docs.errors_page(), encoding="utf-8")
+    site(tmp_path, text, docs)
     assert docs.problems(tmp_path) == ([] if problem is None else [f"README.md: {problem}"])
 
 

@@ -22,9 +22,9 @@ Keep the path, and open on first use in the process that reads:
 For plain files `os.pread(fd, size, offset)` needs no position, and may share.
 
 ## When we stay silent
-When every loader of the dataset has `num_workers=0` or sends it to fresh processes (PS101 then), when the
-handle is closed or set to None in `__init__`, opened again in `__getitem__` or in `worker_init_fn`, and when
-it is read by `os.pread` alone.
+When every loader of the dataset has at most one worker or sends it to fresh processes (PS101 then), when the
+handle is closed or set to None in `__init__`, opened again in `__getitem__`, or perhaps in a
+`worker_init_fn`, when it is read by `os.pread` alone, and when a lock between processes is held (PS409).
 """
 
 from __future__ import annotations
@@ -36,7 +36,16 @@ from typing import ClassVar
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.reading.classes import Assignment, ClassRead, Place
-from penstock._clinic.reading.patterns import FETCHING, FILES, calls, is_none, is_own_call, made_by, quoted
+from penstock._clinic.reading.patterns import (
+    FETCHING,
+    FILES,
+    calls,
+    is_none,
+    is_own_call,
+    is_process_lock,
+    made_by,
+    quoted,
+)
 from penstock._clinic.reading.program import LoaderMade, Program, program, site
 
 # Reading that needs no common position: os.pread, mmap. A name or a number tells nothing of the position.
@@ -63,10 +72,10 @@ class HandleSharedAcrossFork:
         read = program(facts.source)
         for dataset in read.datasets:
             loaders = read.forks(dataset)
-            if loaders is None or _reopens(read, loaders):
+            if loaders is None or not _is_shared(loaders):
                 continue
             for each, kind in _opened(dataset):
-                use = _use(dataset, each.attribute)
+                use = _use(read, dataset, each.attribute)
                 if use is not None:
                     yield self._finding(dataset, each, kind, use)
 
@@ -125,12 +134,21 @@ def _is_last(dataset: ClassRead, each: Assignment) -> bool:
     return all(one.node.lineno <= each.node.lineno for one in same)
 
 
-def _use(dataset: ClassRead, attribute: str) -> tuple[ast.AST, Place] | None:
+def _use(read: Program, dataset: ClassRead, attribute: str) -> tuple[ast.AST, Place] | None:
     """Where a worker reads through it."""
     for node, place in dataset.uses(attribute, dataset.reach(*FETCHING)):
-        if not _is_positionless(node, place):
+        if not _is_positionless(node, place) and not _is_locked(read, node, place):
             return node, place
     return None
+
+
+def _is_locked(read: Program, node: ast.AST, place: Place) -> bool:
+    """Whether a lock between processes is held here: slow (PS409), but right."""
+    blocks = (each for each in place.module.above(node) if isinstance(each, ast.With))
+    held = (item.context_expr for each in blocks for item in each.items)
+    values = (value for each in held for value in read.values.of(each, place.module))
+    made = (made_by(value.node, value.module) for value in values)
+    return any(each is not None and is_process_lock(each[0]) for each in made)
 
 
 def _is_positionless(node: ast.Attribute, place: Place) -> bool:
@@ -144,7 +162,8 @@ def _is_positionless(node: ast.Attribute, place: Place) -> bool:
     return any(place.module.dotted(call.func) in POSITIONLESS for call in around)
 
 
-def _reopens(read: Program, loaders: list[LoaderMade]) -> bool:
-    """Whether every loader has a worker_init_fn, which may open it anew."""
-    del read
-    return bool(loaders) and all("worker_init_fn" in each.options for each in loaders)
+def _is_shared(loaders: list[LoaderMade]) -> bool:
+    """Whether several processes may read through it: not when worker_init_fn may open it anew."""
+    if not loaders:
+        return True
+    return any("worker_init_fn" not in each.options and each.workers != 1 for each in loaders)
