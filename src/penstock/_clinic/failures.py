@@ -166,9 +166,15 @@ def is_own(trial: Trial, loader: LoaderSeen) -> bool:
 def workers_of(trial: Trial, loader: LoaderSeen | None) -> int:
     """The number of workers in a trial."""
     changed = trial.plan.change.settings.get("num_workers")
-    if changed is not None and (loader is None or trial.plan.loader in {None, loader.key}):
+    if changed is not None and _is_meant(trial, loader):
         return int(changed)
     return int(loader.settings.get("num_workers") or 0) if loader is not None else 0
+
+
+def _is_meant(trial: Trial, loader: LoaderSeen | None) -> bool:
+    """Whether a trial's changes are of this loader: of all, of its own key, or of the line that makes it."""
+    key = trial.plan.loader
+    return key is None or loader is None or key in {loader.key, loader.key.rpartition("#")[0]}
 
 
 def method_of(trial: Trial, loader: LoaderSeen | None) -> str:
