@@ -29,6 +29,7 @@ from penstock._clinic import ignore, ladder, reasons, summary
 from penstock._clinic.conduct import LOADER_S, TIMED_S, Bench, line_of
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
+from penstock._clinic.hang import timed_out
 from penstock._clinic.merge import merge, rests_on_source
 from penstock._clinic.order import order
 from penstock._clinic.report import Reason, Report
@@ -44,6 +45,8 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 # The observed run: of the whole budget, and seconds of batches in it.
 OBSERVED_SHARE = 0.45
 OBSERVED_LOADER_S = 12.0
+# Epochs that are over sooner are watched for longer: what each of them costs to start must be seen.
+OBSERVED_MIN_S = 3.0
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
@@ -109,6 +112,7 @@ class Exam:
             drive="script",
             max_s=min(self.options.timeout * OBSERVED_SHARE, self.options.timeout - 1),
             loader_s=min(OBSERVED_LOADER_S, self.options.timeout * OBSERVED_SHARE / 2),
+            min_s=OBSERVED_MIN_S,
         )
         return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
 
@@ -321,14 +325,15 @@ class Exam:
         return dataclasses.replace(finding, cured_by_penstock=self._is_cured(finding, ours, observed))
 
     def _is_cured(self, finding: Finding, ours: Trial, observed: Trial) -> bool | None:
-        if judge.ill(ours, finding.loader) is not None or not judge.progress(ours, finding.loader):
-            return False
+        key = finding.loader
         if is_about_speed(finding):
-            was, now = (judge.speed(trial, finding.loader or "") for trial in (observed, ours))
+            was, now = (judge.speed(trial, key or "") for trial in (observed, ours))
             return None if not was or not now else now / was >= 1.0 and not self._fires(finding, ours)
-        if judge.ill(observed, finding.loader) is not None:
-            return True
-        return not self._fires(finding, ours)
+        if judge.ill(ours, None) is None and judge.progress(ours, key):
+            return judge.ill(observed, key) is not None or not self._fires(finding, ours)
+        if judge.ill(observed, key) is None:
+            return None  # another illness than this stopped it
+        return judge.gone("", observed, ours, key).status == "verified"
 
     # The report.
 
@@ -361,11 +366,16 @@ def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Pl
     return Plan(
         drive="loader",
         loader=key,
-        change=Change(settings={"num_workers": workers}),
+        change=Change(settings={"num_workers": workers, **_patience(observed)}),
         epochs=2,
         loader_s=TIMED_S if is_timed else LOADER_S,
         max_s=observed.plan.max_s,
     )
+
+
+def _patience(observed: Trial) -> dict[str, Any]:
+    """A `timeout` of the program that passed hides what it waited for: rungs wait until they are seen."""
+    return {"timeout": 0} if timed_out(observed) else {}
 
 
 def _sentence(key: str, workers: int) -> str:

@@ -43,6 +43,7 @@ class Trials:
         self.prepare_s = IMPORT_S
         self.notes: list[str] = []
         self._own: dict[str, dict[str, Any]] = {}
+        self._reached: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
@@ -56,7 +57,13 @@ class Trials:
 
     def cost_s(self, plan: Plan) -> float:
         """What a trial that goes well takes, at most."""
-        return self.prepare_s + (plan.loader_s or 0.0) + OVERHEAD_S
+        return self._prepare_s(plan) + (plan.loader_s or 0.0) + OVERHEAD_S
+
+    def _prepare_s(self, plan: Plan) -> float:
+        """What comes before batches: a loader that is used late, such as one for validation, is reached late."""
+        return (
+            self._reached.get(plan.loader or "", self.prepare_s) if plan.drive == "loader" else self.prepare_s
+        )
 
     def has_time(self, plan: Plan, *, times: int = 1, reserve_s: float = 0.0) -> bool:
         """Whether so many trials like this fit into what is left."""
@@ -68,7 +75,7 @@ class Trials:
             self.notes.append(f"not done, for lack of time: {sentence}")
             return None
         self._say(sentence)
-        most = self.prepare_s * 2 + (plan.loader_s or 0.0) + GRACE_S
+        most = self._prepare_s(plan) * 2 + (plan.loader_s or 0.0) + GRACE_S
         return self._bounded(plan, sentence, min(most, plan.max_s))
 
     def observe(self, plan: Plan, sentence: str) -> Trial | None:
@@ -99,6 +106,8 @@ class Trials:
         first = min((seen.began_s for seen in observed.iterators), default=None)
         if first:
             self.prepare_s = max(1.0, first)
+        for each in reversed(observed.iterators):
+            self._reached[each.loader] = max(1.0, each.began_s)
         for seen in observed.loaders:
             self._own.setdefault(seen.key, seen.settings)
             self._own.setdefault(seen.key.rpartition("#")[0], seen.settings)
