@@ -60,7 +60,7 @@ class Trials:
         return self._prepare_s(plan) + (plan.loader_s or 0.0) + OVERHEAD_S
 
     def _prepare_s(self, plan: Plan) -> float:
-        """What comes before batches: a loader that is used late, such as one for validation, is reached late."""
+        """What comes before batches: a loader for validation is reached later than one for training."""
         return (
             self._reached.get(plan.loader or "", self.prepare_s) if plan.drive == "loader" else self.prepare_s
         )
