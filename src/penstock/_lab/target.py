@@ -22,6 +22,8 @@ from pathlib import Path
 MOST_FILES = 60  # of the user, that are looked through for imports
 MOST_BYTES = 2 << 20  # of one of them
 
+# Some of these would parse: `{"lr": 0.1}` is Python, too.
+_NOT_PYTHON = frozenset({".json", ".yaml", ".yml", ".toml", ".csv", ".txt", ".md", ".sh", ".cfg", ".ini"})
 _CALLABLE = re.compile(r"(?P<where>.+):(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
@@ -172,6 +174,8 @@ def _parse(path: Path, text: str) -> ast.Module:
             "not-python", f"`{text}` is a notebook",
             fix="call `penstock.diagnose(loader)` in a cell, or `jupyter nbconvert --to script` first",
         )  # fmt: skip
+    if path.suffix in _NOT_PYTHON:
+        raise TargetError("not-python", f"`{text}` is no Python script", fix="name the script that trains")
     try:
         source = path.read_bytes()
     except OSError as error:

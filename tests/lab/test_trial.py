@@ -1,0 +1,312 @@
+"""Real programs that misbehave, each under a trial: the outcome is told, and nothing is left."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock._lab import tree
+from penstock._lab.limits import Limits
+from penstock._lab.plan import Change, Plan
+from penstock._lab.target import find
+from penstock._lab.trial import run
+
+PATIENTS = Path(__file__).parent / "patients"
+PATIENT_S = 100.0  # far more than any of them takes: the limit decides nothing, but where a test says so
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """A directory of our own for trials, with a short name; it must be empty again afterwards.
+
+    (`tmp_path` first: it is made in the directory that everybody uses.)
+    """
+    home = Path(tempfile.mkdtemp(prefix="lab-", dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(home))
+    yield home
+    left = [path.name for path in home.iterdir()]
+    shutil.rmtree(home)
+    assert left == []
+
+
+def examine(name, *args, limits=None, **plan):
+    plan.setdefault("max_s", PATIENT_S)
+    return run(find(str(PATIENTS / name), args), Plan(**plan), limits=limits)
+
+
+def role(trial, name):
+    return next(look for look in trial.looks if look.role == name)
+
+
+# ---- endings -----------------------------------------------------------------------------------
+
+
+def test_a_program_that_ends_is_told_with_its_output():
+    trial = examine("odd.py", "wanders")
+    assert (trial.outcome, trial.ended_by, trial.status, trial.stdout) == ("ok", "itself", 0, "still here\n")
+
+
+def test_a_program_that_fails_keeps_its_traceback():
+    trial = examine("odd.py", "fails")
+    assert (trial.outcome, trial.status) == ("error", 1)
+    assert trial.stderr.endswith("ValueError: nothing works\n")
+    assert trial.failures[0].phase == "program"
+
+
+def test_a_program_that_asks_gets_no_answer():
+    trial = examine("odd.py", "asks")
+    assert trial.outcome == "error"
+    assert "EOFError" in trial.stderr
+
+
+def test_a_program_that_leaves_without_a_word_is_told():
+    trial = examine("odd.py", "leaves")
+    assert (trial.outcome, trial.status, trial.stdout) == ("ok", 0, "bye\n")
+
+
+@pytest.mark.parametrize("how", ["ignores", "loops"])
+def test_a_program_that_does_not_end_is_ended_and_shows_where_it_was(how):
+    trial = examine("odd.py", how, max_s=3.0)
+    assert (trial.outcome, trial.ended_by, trial.status) == ("ok", "time", None)
+    assert role(trial, "main").main.frames[0].function == how
+
+
+def test_a_program_that_prints_for_ever_is_ended():
+    trial = examine("odd.py", "prints", limits=Limits(memory=8 << 30, output=32 << 20))
+    assert (trial.outcome, trial.ended_by) == ("error", "output")
+    assert len(trial.stdout) < 1 << 18
+
+
+def test_a_program_that_multiplies_is_ended():
+    trial = examine("odd.py", "multiplies")
+    assert (trial.outcome, trial.ended_by) == ("error", "processes")
+
+
+def test_a_program_that_eats_memory_is_ended():
+    trial = examine("odd.py", "eats", limits=Limits(memory=300 << 20))
+    assert (trial.outcome, trial.ended_by) == ("oom", "memory")
+
+
+def test_a_daemon_does_not_escape():
+    trial = examine("odd.py", "daemonises")
+    assert (trial.outcome, trial.left_processes) == ("ok", 1)
+
+
+def test_a_program_that_kills_its_warden_does_not_escape_either():
+    trial = examine("odd.py", "kills_its_parent")
+    assert (trial.outcome, trial.status) == ("crash", -signal.SIGKILL)
+
+
+def test_what_a_program_leaves_in_shared_memory_is_told_and_removed():
+    trial = examine("odd.py", "litters")
+    (name,) = trial.left_shm
+    assert name.startswith("torch_")
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_a_python_that_cannot_be_started_is_told(tmp_path):
+    import dataclasses
+
+    target = dataclasses.replace(find(str(PATIENTS / "odd.py")), python=str(tmp_path / "nothing"))
+    trial = run(target, Plan())
+    assert trial.outcome == "error"
+    assert "FileNotFoundError" in trial.stderr
+
+
+# ---- loaders -----------------------------------------------------------------------------------
+
+
+def test_a_healthy_program_is_ended_when_it_has_shown_enough():
+    trial = examine("slow.py", "not", "0", "2", epochs=1)
+    assert trial.outcome == "ok"
+    assert trial.ended_by in {"enough", "itself"}
+    assert [seen.batches for seen in trial.iterators] == [2]
+    assert trial.host.torch
+    assert max(vitals.processes for vitals in trial.vitals) >= 1
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("kill", -9), ("exit", 3), ("exit0", 0), ("segv", -signal.SIGSEGV)]
+)
+def test_a_worker_that_dies_is_told_with_its_sample(how, status):
+    trial = examine("dies.py", how)
+    assert trial.outcome == "crash"
+    (death,) = trial.deaths
+    assert (death.worker, death.status, death.index) == (1, status, 13)
+
+
+def test_a_lock_held_at_fork_is_a_hang_with_stacks():
+    trial = examine("lock_held_at_fork.py")
+    assert (trial.outcome, trial.ended_by, trial.judgement) == ("hang", "stall", "lock")
+    look = role(trial, "worker")
+    assert look.main.frames[0].function.endswith("__getitem__")
+    assert look.index == 0
+    assert not look.cpu_moved
+    assert trial.iterators[0].waiting_since_s is not None
+
+
+def test_a_batch_that_cannot_be_sent_is_a_hang():
+    trial = examine("lost_batch.py")
+    assert (trial.outcome, trial.judgement) == ("hang", "lost-batch")
+
+
+def test_a_server_that_never_answers_is_a_hang():
+    trial = examine("silent_server.py")
+    assert (trial.outcome, trial.judgement) == ("hang", "io")
+    assert next(look for look in trial.looks if look.index == 13).worker == 1
+
+
+@pytest.mark.parametrize("how", ["pool", "event"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_waiting_for_threads_that_are_not_there_is_a_hang(how, workers):
+    if (how, workers) == ("pool", 0):
+        pytest.skip("the pool works where it was made")
+    trial = examine("stuck.py", how, str(workers))
+    assert (trial.outcome, trial.judgement) == ("hang", "lock")
+
+
+@pytest.mark.parametrize("how", ["sleep", "join", "pool", "child", "compute", "step"])
+def test_a_slow_sample_is_no_hang(how):
+    trial = examine("slow.py", how, "8", "2", epochs=2)
+    assert (trial.outcome, trial.ended_by, trial.stdout) == ("ok", "itself", "through\n")
+
+
+def test_ranks_that_differ_are_a_hang():
+    trial = examine("ranks.py", "barrier")
+    assert (trial.outcome, trial.judgement) == ("hang", "ranks")
+    assert sum(look.role == "rank" for look in trial.looks) == 2
+
+
+# ---- changes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Run one line of Python under a change; what it printed."""
+
+    def of(line, **change):
+        path = tmp_path / "line.py"
+        path.write_text(line)
+        return run(find(str(path)), Plan(max_s=PATIENT_S, change=Change(**change)))
+
+    return of
+
+
+def test_a_private_shm_has_the_size_that_was_asked_for(told):
+    trial = told("import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize)", shm_bytes=64 << 20)
+    assert trial.impossible or trial.stdout == f"{64 << 20}\n"
+
+
+def test_descriptors_are_limited(told):
+    assert told("import resource; print(resource.getrlimit(7)[0])", nofile=99).stdout == "99\n"
+
+
+def test_the_environment_can_be_changed(told):
+    assert told("import os; print(os.environ['LEVEL'])", env={"LEVEL": "3"}).stdout == "3\n"
+
+
+def test_temporary_files_go_where_they_can_be_removed(told, temporary):
+    assert told("import tempfile; print(tempfile.mkdtemp())").stdout.startswith(str(temporary))
+
+
+def test_a_long_temporary_directory_is_kept_for_its_length(told, temporary, monkeypatch):
+    long = temporary / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setenv("TMPDIR", str(long))
+    trial = told("import tempfile; print(tempfile.gettempdir())")
+    assert (trial.stdout, trial.host.tmpdir_length) == (f"{long}\n", len(str(long)))
+    long.rmdir()
+
+
+def test_a_patched_text_runs_in_place_of_a_file(tmp_path):
+    main, part = tmp_path / "main.py", tmp_path / "part.py"
+    main.write_text(
+        textwrap.dedent("""
+        import multiprocessing, sys
+        import part
+        WORD = "plain"
+        def show(): print(__name__, WORD, part.WORD, __file__, sys.argv[1:], flush=True)
+        if __name__ == "__main__":
+            show()
+            child = multiprocessing.get_context("spawn").Process(target=show)
+            child.start()
+            child.join()
+        """)
+    )
+    part.write_text("WORD = 'plain'\n")
+    patched = {str(path): path.read_text().replace("plain", "patched") for path in (main, part)}
+    trial = run(find(str(main), ("x",)), Plan(change=Change(patched=patched)))
+    assert trial.stdout.splitlines() == [
+        f"__main__ patched patched {main} ['x']",
+        f"__mp_main__ patched patched {main} ['x']",
+    ]
+    assert "plain" in main.read_text()
+    assert trial.plan.change.patched == patched
+
+
+# ---- the one who examines ----------------------------------------------------------------------
+
+
+def test_two_trials_at_once_do_not_meddle():
+    trials = {}
+
+    def one(how):
+        trials[how] = examine("odd.py", how, max_s=3.0)
+
+    threads = [threading.Thread(target=one, args=(how,)) for how in ("daemonises", "loops", "litters")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {how: trial.ended_by for how, trial in trials.items()} == {
+        "daemonises": "itself", "loops": "time", "litters": "itself",
+    }  # fmt: skip
+    assert trials["loops"].left_shm == ()
+
+
+_DOCTOR = """
+import sys, tempfile
+tempfile.tempdir = sys.argv[2]
+from penstock._lab.plan import Plan
+from penstock._lab.target import find
+from penstock._lab.trial import run
+run(find(sys.argv[1], ("ignores",)), Plan(max_s=60), on_progress=lambda _: print("going", flush=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_when_the_doctor_is_ended_so_is_the_patient(number, temporary):
+    doctor = subprocess.Popen(
+        [sys.executable, "-c", _DOCTOR, str(PATIENTS / "odd.py"), str(temporary)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with doctor:
+        doctor.stdout.readline()
+        below = tree.below(doctor.pid)
+        assert len(below) == 2  # warden and patient
+        doctor.send_signal(number)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (_same(below) or any(temporary.iterdir())):
+        time.sleep(0.05)
+    assert not _same(below)
+
+
+def _same(processes):
+    now = {process.pid: process.started for process in tree.everybody()}
+    return [process for process in processes if now.get(process.pid) == process.started]
+
+
+def test_progress_is_told():
+    words = []
+    run(find(str(PATIENTS / "odd.py"), ("ignores",)), Plan(max_s=2.5), on_progress=words.append)
+    assert "starting" in words

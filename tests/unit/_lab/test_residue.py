@@ -1,0 +1,49 @@
+"""What a patient leaves in /dev/shm and among the sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from penstock._lab import residue
+
+
+def test_only_names_of_the_patient_count(tmp_path):
+    for name in ("torch_7_1_0", "torch_8_1_0", "psm_abc", "psm_other", "sem.mp-x", "old"):
+        (tmp_path / name).touch()
+    left = residue.left_in_shm(frozenset({"old"}), {7}, {"psm_abc", "sem.mp-x", "old"}, tmp_path)
+    assert left == ("psm_abc", "sem.mp-x", "torch_7_1_0")
+
+
+def test_they_are_removed(tmp_path):
+    (tmp_path / "torch_7_1_0").touch()
+    residue.remove_shm(("torch_7_1_0", "gone-already"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_dead_processes_are_stale(tmp_path):
+    (tmp_path / f"torch_{os.getpid()}_1_0").touch()
+    (tmp_path / "torch_99999999_1_0").write_bytes(b"x" * 5000)
+    (tmp_path / "of-somebody").touch()
+    names, nbytes = residue.stale(tmp_path)
+    assert names == ("torch_99999999_1_0",)
+    assert nbytes >= 5000
+
+
+def test_a_socket_of_multiprocessing_goes_with_its_directory(tmp_path):
+    home = tmp_path / "pymp-abc"
+    home.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(home / "listener-1"))
+        server.listen()
+        paths = residue.socket_paths([os.getpid()])
+    assert str(home / "listener-1") in paths
+    residue.remove_sockets(paths)
+    assert not home.exists()
+
+
+def test_a_socket_of_anybody_else_stays(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "service.sock"))
+        residue.remove_sockets((str(tmp_path / "service.sock"),))
+    assert (tmp_path / "service.sock").exists()
