@@ -233,7 +233,7 @@ def _unexplained(trial: Trial, raised: Raised | None) -> Reason:
 
 def _in_a_loader(trial: Trial) -> bool:
     """Whether something of a loader failed: its length, its start, a worker."""
-    ours = any(failure.loader is not None and failure.phase != "program" for failure in trial.failures)
+    ours = any(failure.phase not in {"program", ""} for failure in trial.failures)
     return ours or any(death.loader is not None for death in trial.deaths)
 
 

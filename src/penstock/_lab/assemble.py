@@ -316,7 +316,15 @@ def _joined(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> tuple[Thing, ...]
 
 def _failure(event: Event, seen: Seen) -> Failure:
     made = _record(Failure, event)
+    if made.phase == "program" and _is_of_length(made):
+        made = replace(made, phase="length")
     return replace(made, at_s=event["at"] - seen.began_at, index=_freeze(made.index))
+
+
+def _is_of_length(failure: Failure) -> bool:
+    """Whether a loader or a sampler asked the dataset for its length, and got this for an answer."""
+    asked = failure.site is not None and failure.site.symbol.rpartition(".")[2] == "__len__"
+    return asked and "torch/utils/data/" in failure.traceback
 
 
 def _sample(event: Event) -> SampleSeen:
