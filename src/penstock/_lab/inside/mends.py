@@ -132,7 +132,7 @@ class Mends:
 
     def arrived(self, batch: Any) -> Any:
         """A batch, on its way to the program."""
-        for mend in self._of_batches:
+        for mend in reversed(self._of_batches):
             batch = mend.arrived(batch)
         return batch
 

@@ -240,11 +240,11 @@ class CopySamples(Mend):
 
     def _keep(self, dataset: Any) -> Any:
         if id(dataset) not in self._first:
-            try:
-                self._first[id(dataset)] = copy.deepcopy(dataset)
+            try:  # the dataset is kept too, so that no other gets its identity
+                self._first[id(dataset)] = dataset, copy.deepcopy(dataset)
             except Exception as error:  # noqa: BLE001 - handles, locks
                 raise MendError(f"the dataset cannot be copied: {error}") from None
-        return self._first[id(dataset)]
+        return self._first[id(dataset)][1]
 
 
 class NoCache(Mend):

@@ -146,11 +146,11 @@ class ReuseIterator(Mend):
 
     def started(self, loader: Any, iterator: Any) -> None:
         """Hold on to it: `next(iter(loader))` would let it go."""
-        self._open[id(loader)] = iterator
+        self._open[id(loader)] = loader, iterator
 
     def reused(self, loader: Any) -> Any:
         """One that can go on."""
-        iterator = self._open.get(id(loader))
+        _, iterator = self._open.get(id(loader), (None, None))
         seen = None if iterator is None else iterator.__dict__.get("_penstock_pass")
         if seen is None or seen.end:
             return None

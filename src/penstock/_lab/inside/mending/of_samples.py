@@ -272,22 +272,23 @@ class NoExits(Mend, Getting):
 
     name: ClassVar[str] = "no-exits"
 
-    def in_worker(self, dataset: Any) -> None:
-        """The functions that would end it."""
-        del dataset
-        for module, name in ((os, "_exit"), (os, "abort")):
-            setattr(module, name, _refuse(f"os.{name}"))
-        kill = os.kill
-        refuse = _refuse("os.kill")
-        os.kill = lambda pid, number: refuse() if pid == os.getpid() and number else kill(pid, number)
-        signal.raise_signal = _refuse("signal.raise_signal")
-
     def get(self, inner: Any, index: Any) -> Any:
-        """The sample."""
+        """The sample; the functions that would end the process are there again afterwards."""
+        kill = os.kill
+        plain = [(os, "_exit", os._exit), (os, "abort", os.abort), (os, "kill", kill)]
+        plain.append((signal, "raise_signal", signal.raise_signal))
+        for module, name, _ in plain:
+            setattr(module, name, _refuse(name))
+        os.kill = lambda pid, number: (
+            _refuse("kill")() if pid == os.getpid() and number else kill(pid, number)
+        )
         try:
             return inner(index)
         except (SystemExit, KeyboardInterrupt) as error:
             raise RuntimeError(f"the dataset raised {type(error).__name__} for index {index}") from error
+        finally:
+            for module, name, function in plain:
+                setattr(module, name, function)
 
 
 def _refuse(name: str) -> Any:
@@ -304,7 +305,7 @@ class ShardIterable(Mend, OfStreams):
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
-        self._fresh: set[int] = set()
+        self._begun: dict[int, Any] = {}  # streams, kept so that no other gets their identity
 
     def next_of(self, stream: Any) -> Any:
         """The next sample that is this worker's."""
@@ -313,8 +314,8 @@ class ShardIterable(Mend, OfStreams):
         info = get_worker_info()
         if info is None:
             return next(stream)
-        is_first = id(stream) not in self._fresh
-        self._fresh.add(id(stream))
+        is_first = id(stream) not in self._begun
+        self._begun[id(stream)] = stream
         for _ in range(info.id if is_first else info.num_workers - 1):
             next(stream)
         return next(stream)
