@@ -95,10 +95,20 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         stderr=seen.stderr,
         left_processes=seen.left_processes,
         left_shm=seen.left_shm,
-        impossible=seen.impossible,
+        impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
     )
     return replace(trial, outcome=outcome(trial, is_hung=seen.is_hung))
+
+
+def _not_made(plan: Plan, events: Iterable[Event]) -> str:
+    """The first repair of the plan that no process could make, and why."""
+    told = list(events)
+    for name in plan.change.mends:
+        own = [event for event in told if event.get("name") == name.partition(":")[0]]
+        if own and not any(event.get("done") for event in own):
+            return f"{name}: {own[0].get('why')}"
+    return ""
 
 
 def outcome(trial: Trial, *, is_hung: bool = False) -> str:
