@@ -1,0 +1,25 @@
+# ruff: noqa
+import threading
+
+from torch.utils.data import DataLoader, Dataset
+
+REFRESH = threading.Lock()
+
+
+class Cached(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        with REFRESH:  # finds PS111
+            return index
+
+
+def refresh():
+    while True:
+        with REFRESH:
+            pass
+
+
+threading.Thread(target=refresh, daemon=True).start()
+loader = DataLoader(Cached(), num_workers=2)

@@ -1,0 +1,23 @@
+# ruff: noqa
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(), num_workers=2)
+alone = DataLoader(TensorDataset())
+first = next(iter(loader))
+batches = iter(loader)
+for step in range(1000):
+    try:
+        batch = next(batches)
+    except StopIteration:
+        batches = iter(loader)
+        batch = next(iter(loader))
+for step in range(10):
+    batch = next(iter(alone))
+    value = next(iter({"a": 1}))
+for epoch in range(10):
+    shown = next(iter(loader))
+for step in range(1000):
+    if step % 100 == 0:
+        shown = next(iter(loader))
+for split in ("train", "test"):
+    shown = next(iter(loader))
