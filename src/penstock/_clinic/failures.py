@@ -469,10 +469,16 @@ def crash(trial: Trial) -> Death | None:
     ]
     if workers and (is_heard or fatal is None):
         return workers[0]
-    mains = [each for each in trial.deaths if each.worker is None]
-    is_silent = trial.status not in {None, 0} and fatal is None
-    if trial.ended_by != "itself" or trial.outcome not in {"crash", "error"} or not is_silent:
+    return _vanished(trial) if fatal is None else None
+
+
+def _vanished(trial: Trial) -> Death | None:
+    """The program itself, where it ended in the middle of a pass and said nothing."""
+    is_silent = trial.status not in {None, 0} and not printed(trial.stderr)
+    was_loading = any(each.end == "open" for each in trial.iterators)
+    if trial.ended_by != "itself" or trial.outcome == "ok" or not is_silent or not was_loading:
         return None
+    mains = [each for each in trial.deaths if each.worker is None]
     return mains[0] if mains else Death(0, status=trial.status, at_s=trial.seconds)
 
 

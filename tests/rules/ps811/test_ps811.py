@@ -6,7 +6,7 @@ import pytest
 
 from penstock._clinic.rules.failures.ps811_worker_segfault import WorkerSegfault
 from penstock._lab.record import Death, Site
-from tests.rules.seen import GB, KEY, MB, facts, failure, host, loader, trial, vitals, zero
+from tests.rules.seen import GB, KEY, MB, facts, failure, host, loader, passed, trial, vitals, zero
 from tests.rules.stuck import FILE
 
 GONE = failure("DataLoader worker (pid 12) is killed by signal: Segmentation fault. ", is_fatal=True)
@@ -47,7 +47,7 @@ def test_a_crash_in_forked_workers_only_is_tried_under_spawn():
 
 
 def test_a_program_that_crashes_without_workers_is_told_so():
-    alone = trial(loader(num_workers=0), outcome="crash", status=-11)
+    alone = trial(loader(num_workers=0), outcome="crash", status=-11, iterators=(passed(end="open"),))
 
     (finding,) = found(alone)
 

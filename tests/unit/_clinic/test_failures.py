@@ -191,8 +191,12 @@ def test_workers_that_torch_ends_after_an_exception_are_no_crash():
 
 
 def test_a_program_that_vanishes_is_a_crash():
+    said = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\nKeyError: 1\n'
+
     assert failures.crash(trial(outcome="crash", status=7)).status == 7
     assert failures.crash(trial(outcome="crash", status=7, ended_by="memory")) is None
+    assert failures.crash(trial(outcome="error", status=1, stderr=said)) is None
+    assert failures.crash(trial(outcome="error", status=1, iterators=())) is None
 
 
 def test_an_exception_that_a_feeder_refused_is_found_by_its_name():
