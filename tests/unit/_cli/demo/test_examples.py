@@ -12,7 +12,7 @@ from penstock._cli.demo.examples import EXAMPLES, Outcome
 OK = Outcome(samples=100, seconds=1.0)
 SLOW = Outcome(samples=100, seconds=3.2)
 FAILED = Outcome(error="RuntimeError: x")
-HUNG = Outcome(error="hung: no end after 30 s", is_hung=True)
+HUNG = Outcome(error="no end after 60 s", is_hung=True)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def script(stage: Stage, text: str) -> Path:
         ("", "Traceback\n  x\nKeyError: 'a'\nmore\n", 1, Outcome(error="KeyError: 'a'")),
         ("", "torch.AcceleratorError: x\n", 1, Outcome(error="torch.AcceleratorError: x")),
         ("", "", -9, Outcome(error="ended with status -9")),
-        ("", "", None, Outcome(error="hung: no end after 30 s", is_hung=True)),
+        ("", "", None, Outcome(error="no end after 60 s", is_hung=True)),
         ("", "sample index: 9\nTypeError: x\n", 1, Outcome(error="TypeError: x", names_sample=True)),
         ("", "", 0, Outcome()),
     ],
