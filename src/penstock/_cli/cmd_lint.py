@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from penstock._cli import output
 from penstock._cli.linted import FORMATS, rendered
 from penstock._clinic import source as sources
 from penstock._clinic.lint import Linted, is_telling, lint
@@ -43,6 +42,8 @@ def command(ctx: click.Context, /, paths: tuple[str, ...], **given: Any) -> None
     linted = _shown(lint(read, chosen), everything=given["info"] or bool(chosen.select))
     text = rendered(linted, read, given["form"])
     if given["file"]:
+        from penstock._cli import output
+
         output.write(Path(given["file"]), click.unstyle(text))
     else:
         click.echo(text, nl=False)
@@ -55,6 +56,8 @@ def _options(ctx: click.Context, given: dict[str, Any], paths: tuple[str, ...]) 
     said = {name: given[name] for name in ("select", "ignore") if given[name]}
     try:
         if given["file"]:
+            from penstock._cli import output
+
             output.refuse_unwritable(Path(given["file"]))
         return options(said, near=first if first.is_dir() else first.parent)
     except SettingsError as error:

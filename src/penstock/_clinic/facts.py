@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock._clinic.source import Source
-from penstock._lab.record import HostSeen, IteratorSeen, LoaderSeen, Trial
+
+if TYPE_CHECKING:  # only for `penstock lint`, which starts in a tenth of a second and has no trials
+    from penstock._lab.record import HostSeen, IteratorSeen, LoaderSeen, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Facts:
     @property
     def host(self) -> HostSeen:
         """The machine and its limits."""
+        from penstock._lab.record import HostSeen
+
         return self.observed.host if self.observed else HostSeen()
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock._lab.plan import Change
-from penstock._lab.record import Site
+from penstock._lab.site import Site
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["proved", "observed", "suspected"]

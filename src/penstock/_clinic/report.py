@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock._clinic.finding import Finding
-from penstock._lab.record import Site
+from penstock._lab.site import Site
 
 SCHEMA = "penstock.report/1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock._clinic.finding import Evidence, Finding, Prescription, Severity
 from penstock._clinic.rule import Rule
-from penstock._lab.record import Site
+from penstock._lab.site import Site
 
 
 def suspicion(

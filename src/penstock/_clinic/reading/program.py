@@ -11,7 +11,7 @@ from penstock._clinic.reading.classes import ClassRead
 from penstock._clinic.reading.module import FUNCTIONS, Module
 from penstock._clinic.reading.values import Value, Values
 from penstock._clinic.source import Source
-from penstock._lab.record import Site
+from penstock._lab.site import Site
 
 # Classes that are torch's DataLoader, or inherit from it with its options.
 LOADERS = frozenset(
