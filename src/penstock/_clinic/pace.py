@@ -121,6 +121,17 @@ class Work:
         """How much of that time it had a CPU or wanted one: on a crowded machine too, computing is 1."""
         return (self.cpu_s + self.queued_s) / self.seconds if self.seconds else 0.0
 
+    def crowding(self, workers: int, cpus: float) -> float:
+        """How much longer computing took than it would have, because others had the CPUs; 1 on a quiet one.
+
+        What the workers take from one another is not counted, and half as much again is usual: the consumer
+        and the workers' own threads need CPUs too.
+        """
+        if not self.cpu_s or not self.queued_s:
+            return 1.0
+        own = max(1.0, workers / max(cpus, 0.1))
+        return max(1.0, (self.cpu_s + self.queued_s) / self.cpu_s / own / 2)
+
     @property
     def collate_share(self) -> float:
         """How much of the work is collate."""

@@ -62,9 +62,14 @@ class Slow:
         return max(1, math.ceil(self.cpus - 0.01))
 
     @property
+    def worth_s(self) -> float:
+        """Seconds that one notices: more on a machine that others keep busy, where all takes longer."""
+        return WORTH_S * self.work.crowding(self.workers, self.cpus)
+
+    @property
     def is_worth_a_trial(self) -> bool:
         """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
-        return self.pace.wait_share >= WORTH_SHARE and self.pace.epoch_wait_s >= WORTH_S
+        return self.pace.wait_share >= WORTH_SHARE and self.pace.epoch_wait_s >= self.worth_s
 
     @property
     def hand_over_s(self) -> float:

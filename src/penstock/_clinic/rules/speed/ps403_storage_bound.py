@@ -26,13 +26,13 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
-from penstock._clinic.slowness import WORTH, WORTH_S, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
 # A sample that reads less than this waits for something else: a sleep, a lock, another process.
 READS_NBYTES = 512
 # Reading is a part of every training: it must cost more than a start of workers does.
-LONG_S = 2 * WORTH_S
+LONG = 2
 
 
 class StorageBound:
@@ -92,6 +92,6 @@ class StorageBound:
 def _waits_for_reads(slow: Slow) -> bool:
     if not slow.waits or slow.work.sample_read_nbytes < READS_NBYTES:
         return False
-    if slow.things("mp-lock") or slow.pace.epoch_wait_s < LONG_S:
+    if slow.things("mp-lock") or slow.pace.epoch_wait_s < LONG * slow.worth_s:
         return False
     return slow.makes_batches_all_the_time

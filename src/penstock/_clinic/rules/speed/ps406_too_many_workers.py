@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding
-from penstock._clinic.slowness import PROMISING, WORTH, WORTH_S, Slow, percent, slow_loaders
+from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, slow_loaders
 from penstock._lab.plan import Change
 
 # Twice as many as CPUs is what people set to hide waiting; only above that is it worth a word by itself.
@@ -101,7 +101,7 @@ def _better(slow: Slow) -> int | None:
     """The number of workers up to the CPUs that was best on the ladder, where it promises a gain."""
     fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
     best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
-    if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < WORTH_S:
+    if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < slow.worth_s:
         return None
     return None if slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
 

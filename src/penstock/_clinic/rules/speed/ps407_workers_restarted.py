@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding
-from penstock._clinic.slowness import WORTH, WORTH_S, WORTH_SHARE, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
 # Passes of the experiment: the first must start workers in any case.
@@ -90,4 +90,4 @@ def _restarts(slow: Slow) -> bool:
 def _matters(slow: Slow) -> bool:
     seen = slow.pace
     saved_s = seen.pass_start_s * (seen.passes - 1)
-    return saved_s >= WORTH_S and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s
+    return saved_s >= slow.worth_s and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s

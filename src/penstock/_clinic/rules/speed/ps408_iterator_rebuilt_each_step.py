@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.slowness import WORTH, WORTH_S, WORTH_SHARE, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen
 
@@ -94,4 +94,4 @@ def _is_short(seen: IteratorSeen, length: int | None) -> bool:
 
 
 def _matters(slow: Slow) -> bool:
-    return slow.pace.wait_share >= WORTH_SHARE and slow.pace.wait_s >= WORTH_S
+    return slow.pace.wait_share >= WORTH_SHARE and slow.pace.wait_s >= slow.worth_s

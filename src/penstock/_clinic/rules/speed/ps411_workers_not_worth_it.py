@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding
-from penstock._clinic.slowness import PROMISING, WORTH, WORTH_S, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
 
@@ -79,11 +79,11 @@ class WorkersNotWorthIt:
 def _promises(slow: Slow) -> bool:
     """Whether the program's own epoch, with its steps, would be shorter without workers."""
     alone = slow.rates.get(0)
-    if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < WORTH_S:
+    if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < slow.worth_s:
         return False
     fewer = [rate for workers, rate in slow.rates.items() if 1 <= workers <= slow.most_workers]
     if slow.workers > slow.most_workers and fewer and alone < WORTH * max(fewer):
         return False
     seen = slow.pace
     epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)
-    return seen.epoch_s >= PROMISING * epoch_s and seen.epoch_s - epoch_s >= WORTH_S
+    return seen.epoch_s >= PROMISING * epoch_s and seen.epoch_s - epoch_s >= slow.worth_s

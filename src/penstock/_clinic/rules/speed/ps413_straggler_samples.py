@@ -107,7 +107,7 @@ def _stragglers(facts: Facts, slow: Slow) -> _Stragglers | None:
     if len(taken) < ENOUGH:
         return None
     median = statistics.median(seen.seconds for seen in taken)
-    line = max(SLOW * median, SLOW_S)
+    line = max(SLOW * median, SLOW_S * slow.work.crowding(slow.workers, slow.cpus))
     late = [seen for seen in taken if seen.seconds > line]
     if not SEVERAL <= len(late) <= FEW * len(taken):
         return None
