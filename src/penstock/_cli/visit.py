@@ -154,9 +154,10 @@ def _formatted(report: Report, name: str) -> str:
 
         return as_html.as_html(report)
     if name == "sarif":
+        from penstock._clinic.pages import page
         from penstock._render import as_sarif
 
-        return as_sarif.as_sarif(report.findings)
+        return as_sarif.as_sarif(report.findings, describe=page)
     if name == "github":
         from penstock._render import as_github
 

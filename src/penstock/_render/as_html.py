@@ -38,6 +38,7 @@ class SourceLine:
 
 def as_html(report: Report, *, read: Read = read_lines) -> str:
     """The page."""
+    looks = () if report.verdict == "healthy" else report.stacks
     return _template().render(
         report=report,
         verdict=words.verdict(report),
@@ -45,7 +46,7 @@ def as_html(report: Report, *, read: Read = read_lines) -> str:
         findings=[_finding(finding, read) for finding in report.findings],
         ladders=list(_ladders(report)),
         curve=drawing.curve(report.memory),
-        processes=[_process(look) for look in stacks.in_order(report.stacks)],
+        processes=[_process(look) for look in stacks.in_order(looks)],
     )
 
 

@@ -109,7 +109,8 @@ def _report(report: Report, page: Page, read: Read) -> Iterator[Text]:
     for finding in findings:
         yield from _finding(finding, report, page, read)
         yield Text()
-    yield from stacks.as_lines(report.stacks, page)
+    if report.verdict != "healthy":
+        yield from stacks.as_lines(report.stacks, page)
     for finding in remarks:
         yield from _remark(finding, page)
     yield from _ladder(report, page)

@@ -95,3 +95,8 @@ def test_each_loader_has_its_own_ladder():
     text = as_text(dataclasses.replace(reports.TWO, ladder=rungs))
     assert "ladder of train.py:1\n" in text
     assert "ladder of train.py:2\n" in text
+
+
+def test_a_healthy_program_stood_nowhere():
+    report = dataclasses.replace(reports.HEALTHY, stacks=reports.HANG.stacks)
+    assert as_text(report) == as_text(reports.HEALTHY)
