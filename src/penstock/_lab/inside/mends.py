@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock._lab.inside.mending import of_datasets, of_processes, of_samples
+from penstock._lab.inside.mending import of_datasets, of_processes, of_samples, of_waits
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
 from penstock._lab.inside.observer import Context, Observer
 
@@ -48,6 +48,7 @@ ALL: dict[str, type[Mend]] = {
         of_processes.ReuseIterator,
         of_processes.InnerWorkersZero,
         of_processes.EqualRanks,
+        of_waits.SampleDeadline,
     )
 }
 
