@@ -68,3 +68,15 @@ def test_a_dataset_that_gives_the_same_again_is_left_alone():
 
 def test_an_epoch_that_the_program_sets_is_left_alone():
     assert not found(trial(samples=DRIFTING), zero(samples=STILL))
+
+
+def test_a_sampler_that_draws_between_two_passes_is_no_chance_in_the_samples():
+    drawn = tuple(
+        fetch
+        for number in range(2)
+        for fetch in fetches(
+            4, workers=1, iterator=number, rngs=lambda *_, number=number: {"torch": f"{number}"}
+        )
+    )
+
+    assert found(trial(samples=samples(range(10), worker=0)), zero(samples=DRIFTING, fetches=drawn))

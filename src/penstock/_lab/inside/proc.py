@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 SHARE = 0.1  # of the program's own time that we may spend on looking
-ALLOWANCE_S = 0.15  # and so much we may spend in any case, in one process
+ALLOWANCE_S = 0.3  # and so much we may spend in any case, in one process
 _USS_EVERY_S = 0.4  # reading it walks the page tables: a millisecond or more
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 

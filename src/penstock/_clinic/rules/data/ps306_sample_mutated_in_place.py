@@ -137,11 +137,12 @@ def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading:
 
 def _draws(zero: Trial, loader: LoaderSeen) -> bool:
     """Whether a generator moved while samples were made: then they may differ by chance."""
-    states: dict[str, set[str]] = {}
+    # Within one pass: between two of them samplers draw.
+    states: dict[tuple[int, str], set[str]] = {}
     for fetch in zero.fetches:
         if fetch.loader == loader.key:
             for path, state in fetch.rngs.items():
-                states.setdefault(path, set()).add(state)
+                states.setdefault((fetch.iterator, path), set()).add(state)
     return any(len(each) > 1 for each in states.values())
 
 
