@@ -168,6 +168,8 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
         return None
     assert seen.reach is not None
     assert seen.length is not None
+    if any(each.samples >= seen.reach for each in facts.passes(loader.key)):
+        return None  # all of it was loaded
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
         return None  # cyclic, or the part of a larger one that another loader has
