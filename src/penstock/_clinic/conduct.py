@@ -149,7 +149,14 @@ class Bench:
         elif experiment.measure == "smaller":
             proof = judge.smaller(experiment, before, after, key, finding.cause)
         else:
-            proof = judge.gone(title, before, after, key, lambda trial: self.fires(finding, trial))
+            proof = judge.gone(
+                title,
+                before,
+                after,
+                key,
+                lambda trial: self.fires(finding, trial),
+                brings=experiment.brings,
+            )
         if proof.status == "verified":
             self.cures.setdefault((finding.cause, finding.loader), (after, experiment))
         return proof

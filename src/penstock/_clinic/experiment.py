@@ -74,9 +74,18 @@ def progress(trial: Trial, key: str | None) -> int:
 
 
 def gone(
-    title: str, before: Trial, after: Trial, key: str | None, fires: Callable[[Trial], bool] | None = None
+    title: str,
+    before: Trial,
+    after: Trial,
+    key: str | None,
+    fires: Callable[[Trial], bool] | None = None,
+    *,
+    brings: str = "",
 ) -> Proof:
-    """Whether the ill that is there before is gone after. `fires` asks the rule, where nothing failed."""
+    """Whether the ill that is there before is gone after. `fires` asks the rule, where nothing failed.
+
+    `brings` is the type of an exception that the change is meant to bring: it is no failure of its own.
+    """
     was = ill(before, key)
     # A failure that stopped the program is gone when it stops nothing any more: a mend may leave its traces.
     now = ill(after, key if before.outcome == "ok" else None)
@@ -91,7 +100,7 @@ def gone(
         return Proof("verified", f"{title}: {was} is gone", **told)
     if _is_same(was, now):
         return Proof("refuted", f"{title}: {was} stays", **told)
-    if further:
+    if further or (brings and now.name.endswith(brings)):
         return Proof("verified", f"{title}: {was} is gone, and {now} comes after it", **told)
     return Proof("not-tested", f"{title}: brings a failure of its own, {now}", **told)
 

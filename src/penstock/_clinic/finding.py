@@ -59,6 +59,7 @@ class Experiment:
     base: Change = field(default_factory=Change)  # holds on both sides, such as num_workers=2
     epochs: int = 1
     max_batches: int | None = None
+    brings: str = ""  # a type of exception that the change is meant to bring where there was silence
 
 
 @dataclass(frozen=True, slots=True)
