@@ -65,7 +65,7 @@ def test_an_index_error_is_another_matter_when_later_samples_are_there():
 
 
 def test_the_number_of_batches_in_place_of_the_samples_is_found():
-    (finding,) = found(trial(loader(dataset=holding(50))), probed(50, 200))
+    (finding,) = found(trial(loader(dataset=holding(50)), iterators=(passed(samples=50),)), probed(50, 200))
 
     assert finding.severity == "error"
     assert finding.message.endswith(
@@ -74,17 +74,19 @@ def test_the_number_of_batches_in_place_of_the_samples_is_found():
 
 
 def test_one_short_is_found():
-    assert found(trial(), probed(99, 100))[0].severity == "error"
+    assert found(trial(iterators=(passed(samples=99),)), probed(99, 100))[0].severity == "error"
 
 
 def test_any_other_number_may_be_meant():
-    (finding,) = found(trial(), probed(60, 100))
+    (finding,) = found(trial(iterators=(passed(samples=60),)), probed(60, 100))
 
     assert (finding.severity, finding.confidence) == ("info", "suspected")
 
 
 def test_the_part_of_a_larger_one_that_another_loader_has_is_left_alone():
-    assert not found(trial(samples=samples(["new"])), probed(99, 100))
+    observed = trial(samples=samples(["new"]), iterators=(passed(samples=99),))
+
+    assert not found(observed, probed(99, 100))
 
 
 def test_a_dataset_without_end_is_left_alone():
@@ -113,3 +115,7 @@ def test_an_estimate_that_is_nearly_right_is_left_alone():
 
 def test_a_stream_without_a_length_is_left_alone():
     assert not found(*streamed(None, 96))
+
+
+def test_an_epoch_that_brings_all_of_it_is_left_alone():
+    assert not found(trial(iterators=(passed(samples=100),)), probed(99, 100))
