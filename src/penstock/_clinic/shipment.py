@@ -8,6 +8,8 @@ The folder lives as long as the exam.
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -53,21 +55,19 @@ def make():
 
 def with_loader(loader: Any, examine: Callable[[str], Report]) -> Report:
     """Examine a program that builds this loader again."""
+    name = f"the loader over {type(loader.dataset).__name__}"
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         try:
             target = _write(loader, Path(folder))
         except Exception as error:  # noqa: BLE001 - whatever pickling user code raises
-            what = f"the loader over {type(loader.dataset).__name__} cannot be shipped to a fresh process"
-            reason = reasons.not_shipped(what, f"{type(error).__name__}: {error}")
-            return Report(
-                target=f"{type(loader.dataset).__name__}", verdict="could-not-run", seconds=0.0, reason=reason
+            reason = reasons.not_shipped(
+                f"{name} cannot be shipped to a fresh process", f"{type(error).__name__}: {error}"
             )
-        return examine(target)
+            return Report(target=name, verdict="could-not-run", seconds=0.0, reason=reason)
+        return dataclasses.replace(examine(target), target=name)
 
 
 def _write(loader: Any, folder: Path) -> str:
-    import sys
-
     parts = folder / "parts.pickle"
     parts.write_bytes(cloudpickle.dumps(_parts(loader)))
     script = folder / f"{MODULE}.py"
