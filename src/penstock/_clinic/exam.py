@@ -47,6 +47,8 @@ OBSERVED_SHARE = 0.45
 OBSERVED_LOADER_S = 12.0
 # Epochs that are over sooner are watched for longer: what each of them costs to start must be seen.
 OBSERVED_MIN_S = 3.0
+# Of the whole budget, for the end of the last trial: looks at a stuck program, and the end of its processes.
+RESERVE = 0.06
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
@@ -88,7 +90,8 @@ class Exam:
     refuted: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.trials = Trials(self.practice.run, self.target, self.options.timeout, self.say)
+        budget_s = self.options.timeout * (1 - RESERVE)
+        self.trials = Trials(self.practice.run, self.target, budget_s, self.say)
 
     def report(self) -> Report:
         """Go through the whole exam."""

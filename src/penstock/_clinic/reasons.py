@@ -212,8 +212,11 @@ def failed_elsewhere(trial: Trial) -> Reason | None:
     if trial.outcome == "ok":
         return None
     raised = raised_by(trial)
-    if raised is None or _in_a_loader(trial) or trial.outcome in {"hang", "oom"}:
+    if _in_a_loader(trial) or trial.outcome in {"hang", "oom", "crash"}:
         return _unexplained(trial, raised)
+    if raised is None:
+        what = f"the program ended with status {trial.status}, in its own code and not in a loader"
+        return Reason("PS919", what, _last_lines(trial.stderr or trial.stdout), _fix("PS919"))
     what = f"the program raised {_said(raised)}{_at(raised.site)}, in its own code and not in a loader"
     return Reason("PS919", what, _last_lines(raised.traceback or trial.stderr), _fix("PS919"))
 

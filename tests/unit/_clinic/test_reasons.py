@@ -120,6 +120,8 @@ def test_a_program_that_fails_in_its_own_code_after_its_loaders_is_told_so():
     reason = failed_elsewhere(own)
     assert (reason.code, "train.py:3" in reason.what) == ("PS919", True)
     assert failed_elsewhere(Trial(status=0)) is None
+    left = failed_elsewhere(Trial(outcome="error", status=3, iterators=(IteratorSeen("a"),)))
+    assert (left.code, "status 3" in left.what) == ("PS919", True)
 
 
 def test_an_illness_that_no_rule_knows_is_not_called_health():
