@@ -143,4 +143,16 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
     "storage-bound": ("not-fed-fast-enough",),
     "transform-bound": ("not-fed-fast-enough",),
     "stop-iteration-truncates": ("wrong-length",),
+    "iterable-not-sharded": ("wrong-length",),
+    "wrong-length": ("dataset-raises",),
+    "shm-exhausted": ("worker-segfault", "worker-exited", "result-not-picklable", "blocking-io"),
+    "fd-exhausted": (
+        "dataset-raises",
+        "result-not-picklable",
+        "worker-exited",
+        "blocking-io",
+        "pin-thread-died",
+    ),
+    "socket-path-too-long": ("result-not-picklable", "worker-exited", "blocking-io"),
+    "worker-out-of-memory": ("worker-exited", "worker-segfault", "dataset-raises"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps214_per_worker_cache import PerWorkerCache
 from penstock._lab.record import DatasetSeen
-from tests.rules.seen import GB, MB, facts, fetches, host, loader, trial
+from tests.rules.seen import GB, MB, facts, fetches, host, loader, samples, trial, zero
 
 LARGE = DatasetSeen(type="Pictures", length=4_000)
 
@@ -74,3 +74,14 @@ def test_a_cache_of_a_small_dataset_is_left_alone():
     small = DatasetSeen(type="Pictures", length=200)
 
     assert not found(trial(loader(dataset=small), fetches=fetches(40, uss=rising, caches=filling)))
+
+
+def test_an_array_that_every_worker_fills_is_found():
+    filled = DatasetSeen(type="Pictures", length=4_000, mutated=("dataset.decoded",))
+    still = (*samples(range(10)), *samples(range(10), iterator=1))
+    rung = zero(loaders=(loader(dataset=filled),), samples=still)
+    observed = trial(loader(dataset=LARGE), fetches=fetches(40, uss=rising))
+
+    (finding,) = PerWorkerCache().check(facts(observed, rung))
+
+    assert "fills a cache of its own, `dataset.decoded`" in finding.message

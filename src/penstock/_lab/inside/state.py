@@ -10,6 +10,7 @@ from penstock._lab.inside.walk import used_globals, walk
 
 _MOST_RNGS = 16
 _MOST_CONTAINERS = 64
+_MOST_SLOTS = 50_000  # of a list that is counted after each batch that is told
 _CONTAINERS = (dict, list, set)
 _CLASSES_DEEP = 3  # steps from the dataset to an object whose class is looked at
 
@@ -21,7 +22,8 @@ class State:
         self._rngs: list[tuple[str, Any]] = []
         self._containers: list[tuple[str, Any]] = []
         self._find(dataset)
-        self._first = {path: _size(value) for path, value in self._containers}
+        self._slots = {path for path, value in self._containers if _has_slots(value)}
+        self._first = {path: self._sized(path, value) for path, value in self._containers}
         self._before: dict[str, str] = {}
 
     def _find(self, dataset: Any) -> None:
@@ -47,7 +49,7 @@ class State:
 
     def after(self) -> dict[str, Any]:
         """FetchSeen's fields."""
-        caches = {path: _size(value) for path, value in self._containers}
+        caches = {path: self._sized(path, value) for path, value in self._containers}
         grown = {path: size for path, size in caches.items() if size > self._first[path]}
         return {"rngs": self._before, "caches": grown}
 
@@ -55,9 +57,11 @@ class State:
         """Empty what has grown, down to what it held at first."""
         for path, value in self._containers:
             first = self._first[path]
-            if _size(value) <= first:
+            if self._sized(path, value) <= first:
                 continue
-            if isinstance(value, dict):
+            if path in self._slots:
+                value[:] = [None] * len(value)
+            elif isinstance(value, dict):
                 for key in list(value)[first:]:
                     dict.pop(value, key, None)
             elif isinstance(value, list):
@@ -70,10 +74,21 @@ class State:
     def grown(self) -> list[dict[str, Any]]:
         """Things: the containers that grow."""
         return [
-            {"path": path, "kind": "cache", "type": type(value).__qualname__, "count": _size(value)}
+            {
+                "path": path,
+                "kind": "cache",
+                "type": type(value).__qualname__,
+                "count": self._sized(path, value),
+            }
             for path, value in self._containers
-            if _size(value) > self._first[path]
+            if self._sized(path, value) > self._first[path]
         ]
+
+    def _sized(self, path: str, value: Any) -> int:
+        """Elements; of a list that was made of empty slots, those that are filled."""
+        if path in self._slots:
+            return sum(part is not None for part in list.__iter__(value))
+        return _size(value)
 
     def _states(self) -> dict[str, str]:
         found = {path: _fingerprint(rng) for path, rng in self._rngs}
@@ -113,6 +128,13 @@ def _grows(value: Any) -> bool:
     if isinstance(value, _CONTAINERS):
         return True
     return hasattr(value, "cache_info") and hasattr(value, "cache_parameters")
+
+
+def _has_slots(value: Any) -> bool:
+    """Whether it is a list of nothing but None, to be filled later."""
+    if not isinstance(value, list) or not 0 < len(value) <= _MOST_SLOTS:
+        return False
+    return all(part is None for part in list.__iter__(value))
 
 
 def _size(value: Any) -> int:

@@ -112,16 +112,26 @@ def _closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def used_globals(kind: type) -> Iterator[tuple[str, Any]]:
-    """Module-level names that the methods of a class use, and attributes of the class itself."""
+    """Module-level names that the methods of a class use, and attributes of the class itself.
+
+    Functions of the same module that they call are looked into as well, one step further.
+    """
     seen: set[str] = set()
     for cls in kind.__mro__:
         for name, member in list(vars(cls).items()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
             function = getattr(function, "__wrapped__", function)
             if isinstance(function, types.FunctionType):
-                for used in function.__code__.co_names:
-                    if used in function.__globals__ and used not in seen:
-                        seen.add(used)
-                        yield f"{function.__module__}.{used}", function.__globals__[used]
+                for path, value in _used_by(function, seen):
+                    yield path, value
+                    if isinstance(value, types.FunctionType) and value.__module__ == function.__module__:
+                        yield from _used_by(value, seen)
             if not name.startswith("__") and not isinstance(member, types.FunctionType):
                 yield f"{cls.__qualname__}.{name}", member
+
+
+def _used_by(function: types.FunctionType, seen: set[str]) -> Iterator[tuple[str, Any]]:
+    for used in function.__code__.co_names:
+        if used in function.__globals__ and used not in seen:
+            seen.add(used)
+            yield f"{function.__module__}.{used}", function.__globals__[used]
