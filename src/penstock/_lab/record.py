@@ -15,6 +15,7 @@ what it is about. `as_json` and `from_json` carry a trial to disk and back.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from dataclasses import dataclass, field
@@ -322,6 +323,11 @@ def from_json(cls: type, value: Any) -> Any:
     return _build(cls, value)
 
 
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)  # slow: it compiles every annotation
+
+
 def _build(kind: Any, value: Any) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in {types.UnionType, typing.Union}:
@@ -331,6 +337,6 @@ def _build(kind: Any, value: Any) -> Any:
     if origin is tuple:
         return tuple(_build(args[0], each) for each in value)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return kind(**{name: _build(hints[name], each) for name, each in value.items() if name in hints})
     return value
