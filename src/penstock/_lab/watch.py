@@ -129,12 +129,14 @@ class Watch:
             self._tell("starting" if not self.journal.consumers else "waiting for the first batch")
 
     def _is_stalled(self, now: float, alive: list[Process]) -> bool:
-        if not self._consumers(alive):
+        if self._has_news or not self._consumers(alive):
+            self._has_news, self._judgement = False, None
+            self._still.reset()
             return False
         hands = page.read(self._plan.log)
-        if self._has_news or hands != self._hands:
+        if hands != self._hands:
+            self._hands = dict(hands)
             self._still.reset()
-        self._has_news, self._hands = False, dict(hands)
         seconds = self._still.see(now, self._beats(alive))
         if seconds < stall.PEEK_S:
             self._judgement = None
