@@ -25,12 +25,15 @@ def _text(linted: Linted, read: Source) -> str:
 
 
 def _line(finding: Finding) -> str:
-    from penstock._render.words import plain
-
     where = finding.where
     place = f"{where.file}:{where.line}:{where.column}: " if where else ""
     code = click.style(finding.code, fg=COLOURS[finding.severity], bold=True)
-    return f"{plain(place)}{code} {finding.cause}: {plain(finding.message)}"
+    return f"{_safe(place)}{code} {finding.cause}: {_safe(finding.message)}"
+
+
+def _safe(text: str) -> str:
+    """Spell out what could act on a terminal. (`_render.words` does more, and takes longer to import.)"""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _summary(findings: Sequence[Finding], files: int) -> str:
