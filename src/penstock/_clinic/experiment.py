@@ -233,9 +233,9 @@ def _rise(name: str) -> Quantity:
 
 
 def _shipped(trial: Trial, key: str | None) -> float:
-    """Bytes of whole storages that a sample would ship."""
-    sizes = [each.storage_nbytes for each in trial.samples if key is None or each.loader == key]
-    return statistics.fmean(sizes) if sizes else 0.0
+    """Bytes of whole storages that a batch would ship, at most."""
+    batches = [each for each in trial.fetches if key is None or each.loader == key]
+    return float(max((max(each.nbytes, each.storage_nbytes) for each in batches), default=0))
 
 
 def _left(trial: Trial, key: str | None) -> float:
@@ -253,7 +253,7 @@ _QUANTITIES: dict[str, tuple[tuple[str, Quantity], ...]] = {
         ("bytes of the tree", _rise("tree_pss")),
     ),
     "view-of-large-storage": (
-        ("bytes shipped per sample", _shipped),
+        ("bytes shipped with a batch", _shipped),
         ("bytes in shared memory", _peak("shm_used")),
     ),
     "shm-exhausted": (("bytes in shared memory", _peak("shm_used")),),

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock._clinic import amounts, growth
+from penstock._clinic.contents import compare, readings
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
@@ -66,7 +67,7 @@ class PerWorkerCache:
         """Yield one finding for each loader whose workers fill caches that matter."""
         for loader in facts.loaders:
             for trial in facts.trials:
-                cache = _cache(trial, loader)
+                cache = _cache(facts, trial, loader)
                 if cache is not None and _matters(trial, cache):
                     yield self._finding(loader, trial, cache)
                     break
@@ -106,10 +107,10 @@ class PerWorkerCache:
         )
 
 
-def _cache(trial: Trial, loader: LoaderSeen) -> _Cache | None:
+def _cache(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Cache | None:
     """The container that grows most, where the workers' memory grows with it."""
     slopes = growth.of_workers(trial, loader.key)
-    counts = _counts(trial, loader)
+    counts = _counts(trial, loader) or _filled_arrays(facts, loader)
     if not slopes or not counts:
         return None
     path = max(counts, key=lambda name: max(counts[name].values()))
@@ -139,6 +140,19 @@ def _counts(trial: Trial, loader: LoaderSeen) -> dict[str, dict[int, int]]:
         if _still_fills(line):
             found[path][pid] = line[-1]
     return dict(found)
+
+
+def _filled_arrays(facts: Facts, loader: LoaderSeen) -> dict[str, dict[int, int]]:
+    """Arrays on the dataset that samples write to while they stay what they are: caches with fixed places."""
+    zero = facts.at(loader.key, 0)
+    seen = zero.loader(loader.key) if zero is not None else None
+    told = readings(zero, loader.key) if zero is not None else []
+    if seen is None or not seen.dataset.mutated or len(told) < 2:  # noqa: PLR2004 - two passes
+        return {}
+    compared = compare(told[0], told[1])
+    if not compared.both or compared.differ:
+        return {}
+    return {path: {0: loader.dataset.sizes.get(path, 0)} for path in seen.dataset.mutated}
 
 
 def _still_fills(line: list[int]) -> bool:
