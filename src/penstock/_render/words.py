@@ -23,7 +23,8 @@ KB = 1000.0
 MINUTE = 60
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
-# Names of figures that are sizes although they do not say so.
+# Names of figures whose unit they do not say themselves.
+RATES = {"samples_per_s": "samples/s", "gain": "times as fast"}
 SIZES = frozenset({"memory", "shm", "pss", "uss", "rss"})
 
 # By the status of a proof: how its line begins.
@@ -93,14 +94,22 @@ def figure(name: str, value: Any) -> str:
     label = plain(name).replace("_", " ")
     if name == "outcome":
         return plain(value, limit=LONGEST_OUTCOME)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool):
+        return label if value else f"not {label}"
+    if not isinstance(value, (int, float)):
         return f"{label} {plain(value)}"
-    if name == "samples_per_s":
-        return f"{number(value)} samples/s"
-    if name.endswith("_s"):
-        return f"{label.removesuffix(' s')} {seconds(value)}"
+    return _quantity(name, label, value)
+
+
+def _quantity(name: str, label: str, value: float) -> str:
+    if name in RATES:
+        return f"{number(value)} {RATES[name]}"
+    if name.startswith("bytes "):
+        return f"{size(value)} {label.removeprefix('bytes ')}"
     if name.endswith("bytes") or name in SIZES:
         return f"{label.removesuffix(' bytes').removesuffix(' nbytes')} {size(value)}"
+    if name.endswith("_s"):
+        return f"{label.removesuffix(' s')} {seconds(value)}"
     return f"{label} {number(value)}"
 
 
@@ -168,6 +177,8 @@ def proof(given: Proof) -> str:
             if _stands_alone(change)
             else f"with {change} the failure is gone"
         )
+    if any(name.startswith("bytes ") for name in given.before):
+        return change  # its effect is in the figures, with units
     return experiment
 
 

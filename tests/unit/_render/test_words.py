@@ -78,13 +78,16 @@ def test_figures_carry_the_unit_of_their_name_and_the_outcome_comes_first():
         "growth_bytes": 2_000_000,
         "memory": 64_000_000,
         "is_right": True,
+        "ill": False,
+        "gain": 3.77,
+        "bytes shipped per sample": 4e8,
         "text": "a\x1bb",
         "unknown": None,
         "outcome": "hang",
     }
     assert words.figures(values) == (
         "hang, batches 3, 1,204 samples/s, wait 0.25 s, growth 2 MB, memory 64 MB, "
-        "is right True, text a\\x1bb"
+        "is right, not ill, 3.77 times as fast, 400 MB shipped per sample, text a\\x1bb"
     )
 
 
@@ -110,6 +113,14 @@ def test_figures_carry_the_unit_of_their_name_and_the_outcome_comes_first():
         (
             Proof("verified", "4 workers: 3.80x", {"samples_per_s": 50}, {"samples_per_s": 190}),
             "4 workers: 3.80x",
+        ),
+        (
+            Proof(
+                "verified",
+                "one batch ahead: bytes in shared memory 4e8 becomes 2e8",
+                {"bytes in shared memory": 4e8},
+            ),
+            "one batch ahead",
         ),
         (Proof("verified", "", {"repeated": 30}, {"repeated": 0}), "it is cured"),
     ],
