@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test chaos soak check bench bench-gpu docs coverage clean
+.PHONY: help demo test chaos soak exam check bench bench-gpu docs coverage clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,7 +17,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-demo: $(STAMP)  ## a classic failure, with torch's loader and with ours
+demo: $(STAMP)  ## six examples: claimed, what torch does, the doctor's word, our loader
 	$(BIN)/penstock demo
 
 test: $(STAMP)  ## the tests, with a fixed part of the chaos suite
@@ -28,6 +28,9 @@ chaos: $(STAMP)  ## every hostile scenario: signals, forks, limits; minutes, on 
 
 soak: $(STAMP)  ## half an hour of loaders, epochs, early breaks and kills: does anything grow?
 	$(BIN)/python -m tests.chaos.storm soak
+
+exam: $(STAMP)  ## the doctor on a corpus of sick and healthy programs; prints its bars
+	$(BIN)/python -m tests.clinic.examine
 
 check: $(STAMP)  ## style, types, rooms, spelling
 	$(BIN)/ruff check .
