@@ -75,3 +75,9 @@ def test_a_sampler_that_draws_between_two_passes_is_no_chance_in_the_samples():
     drawn = (*first, *fetches(4, workers=1, iterator=1, rngs={"torch": "two"}))
 
     assert found(trial(samples=samples(range(10), worker=0)), zero(samples=DRIFTING, fetches=drawn))
+
+
+def test_an_experiment_without_workers_is_judged_by_itself():
+    mended = zero(samples=STILL)
+
+    assert not found(mended, zero(samples=DRIFTING))

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from penstock._lab.inside.batches import is_tensor
-from penstock._lab.inside.walk import is_data, walk
+from penstock._lab.inside.walk import LEAVES, is_data, walk
 
 _MOST = 3_000  # parts that are looked at
 _MOST_BYTES = 128 << 20  # of all contents that are read
@@ -16,6 +16,7 @@ _DEEPEST = 4
 _SIZES = 64
 _SIZES_DEEP = 2
 _FAR = 1 << 24  # past the length: an index that no finite dataset has
+_SHORT = 2_000  # elements of a list whose content is read
 _PAST = 4  # samples past the length that are looked at
 _PROBE_S = 1.0
 _ENDS = (IndexError, KeyError)
@@ -24,7 +25,7 @@ Contents = dict[str, tuple[int, str]]  # by path: identity of the object, digest
 
 
 def contents(dataset: Any) -> Contents:
-    """The contents of tensors, arrays and pictures on a dataset, as far as they are quick to read."""
+    """The contents of tensors, arrays, pictures and short lists of numbers, as far as they are quick to read."""
     from penstock._lab.inside.samples import Sample
 
     found: Contents = {}
@@ -59,7 +60,15 @@ def _nbytes(value: Any) -> int:
     if hasattr(value, "tobytes") and hasattr(value, "mode") and hasattr(value, "size"):  # PIL
         width, height = value.size
         return int(width * height * 4)
-    return 0
+    return _plain_nbytes(value)
+
+
+def _plain_nbytes(value: Any) -> int:
+    """About the bytes of a short list or dictionary of plain values; 0 for any other."""
+    if type(value) not in (list, dict) or not 0 < len(value) <= _SHORT:
+        return 0
+    parts = value.values() if type(value) is dict else value
+    return 16 * len(value) if all(type(part) in LEAVES for part in list(parts)) else 0
 
 
 def sizes(dataset: Any) -> dict[str, int]:

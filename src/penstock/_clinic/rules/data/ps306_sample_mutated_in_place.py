@@ -60,7 +60,7 @@ class SampleMutatedInPlace:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose samples drift."""
         for loader in facts.loaders:
-            zero = facts.at(loader.key, 0)
+            zero = _without_workers(facts, loader)
             if zero is None or loader.dataset.is_iterable:
                 continue
             drift = _drift(facts, zero, loader)
@@ -101,6 +101,14 @@ class SampleMutatedInPlace:
                 ),
             ),
         )
+
+
+def _without_workers(facts: Facts, loader: LoaderSeen) -> Trial | None:
+    """The passes of our own loop without workers: of the observed run itself, where it is such a trial."""
+    observed = facts.observed
+    if observed is not None and observed.plan.drive == "loader":
+        return observed if not any(seen.workers for seen in observed.of(loader.key)) else None
+    return facts.at(loader.key, 0)
 
 
 def _evidence(drift: _Drift) -> Iterator[Evidence]:
