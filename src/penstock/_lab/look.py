@@ -26,6 +26,7 @@ from penstock._lab.tree import Process, slurp
 
 WINDOW_S = 0.3
 DUMP_S = 4.0  # for one call of py-spy
+DUMPS_S = 10.0  # for all of them; those that come later are left out
 MOST = 48  # processes that are looked at
 MOST_THREADS = 48  # of each
 MOST_FRAMES = 60
@@ -150,12 +151,13 @@ def stacks(pids: list[int]) -> dict[int, list[dict[str, Any]]]:
     tool = _tool()
     if tool is None or not pids:
         return {}
+    deadline = time.monotonic() + DUMPS_S
+
+    def dump(pid: int) -> list[dict[str, Any]]:
+        return _dump(tool, pid) if time.monotonic() < deadline else []
+
     with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
-        return {
-            pid: dump
-            for pid, dump in zip(pids, pool.map(lambda pid: _dump(tool, pid), pids), strict=True)
-            if dump
-        }
+        return {pid: told for pid, told in zip(pids, pool.map(dump, pids), strict=True) if told}
 
 
 def _dump(tool: str, pid: int) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ PEEK_S = 1.0  # of stillness after which stacks are worth their price
 KNOWN_S = 1.0
 CERTAIN_S = 2.5
 LIKELY_S = 6.0
-IO_S = 8.0
+IO_S = 7.0
 SLEEP_S = 16.0
 SHUTDOWN_S = 5.5
 NEVER = float("inf")
@@ -133,13 +133,18 @@ class Judgement:
     after_s: float = NEVER
 
 
+SLOW = Judgement("sleep", SLEEP_S)
+
+
 def judge(looks: tuple[ProcessLook, ...], *, missing: int = 0, has_lost_batch: bool = False) -> Judgement:
     """What the stacks of a still patient say.
 
     `missing` workers should be there and are not; `has_lost_batch`: one has told that it could not send it.
     """
-    consumers = [look for look in looks if look.role in {"main", "rank"}]
+    ranks = [look for look in looks if look.role == "rank"]
+    consumers = ranks or [look for look in looks if look.role == "main"]
     waits = {look.pid: wait_of(look) for look in consumers}
+    waits.update({look.pid: "batch" for look in looks if look.role == "main" and wait_of(look) == "batch"})
     if "batch" in waits.values() or "start" in waits.values():
         found = _of_batch(looks, waits)
         if missing:
@@ -149,33 +154,33 @@ def judge(looks: tuple[ProcessLook, ...], *, missing: int = 0, has_lost_batch: b
     if "shutdown" in waits.values():
         count = sum(look.role == "worker" for look in looks)
         return Judgement("shutdown", SHUTDOWN_S * max(2, count + 1))
-    if "ranks" in waits.values():
-        is_slow = any(
-            waits[look.pid] == "none" and look.main is not None and sleeps(look.main) for look in consumers
-        )
-        if is_slow:
-            return Judgement("sleep", SLEEP_S)
-        are_all = all(waits[look.pid] == "ranks" for look in consumers if look.role == "rank")
-        return Judgement("ranks", CERTAIN_S if are_all else LIKELY_S)
-    return Judgement("none")
+    return _of_ranks(consumers, waits) if "ranks" in waits.values() else Judgement("none")
+
+
+def _of_ranks(consumers: list[ProcessLook], waits: Mapping[int, str]) -> Judgement:
+    others = [look for look in consumers if waits[look.pid] != "ranks"]
+    if any(look.main is not None and is_awake(look.main) for look in others):
+        return SLOW
+    return Judgement("ranks", LIKELY_S if others else CERTAIN_S)
 
 
 def _of_batch(looks: tuple[ProcessLook, ...], waits: Mapping[int, str]) -> Judgement:
     workers = [look for look in looks if look.role == "worker"]
-    # A process beside them that works may be the one they wait for.
-    is_served = any(look.role == "other" and look.cpu_moved for look in looks)
     if not workers:  # num_workers=0: the dataset runs in the consumer; or its workers are not born yet
-        alone = [_of_thread(look) for look in looks if waits.get(look.pid) in {"batch", "start"}]
-        return _longest(alone, is_served=is_served)
+        workers = [look for look in looks if waits.get(look.pid) in {"batch", "start"}]
     busy = [look for look in workers if not is_idle(look)]
     if not busy:
         return Judgement("lost-batch", CERTAIN_S)
-    return _longest([_of_thread(look) for look in busy], is_served=is_served)
+    others = [look for look in looks if look.role == "other"]
+    parents = {look.parent for look in others if look.main is not None and is_awake(look.main)}
+    found = [SLOW if look.pid in parents else _of_thread(look) for look in busy]
+    # A process beside them that works may be the one they wait for.
+    return _longest(found, is_served=any(look.cpu_moved for look in others))
 
 
 def _longest(found: list[Judgement], *, is_served: bool) -> Judgement:
     """Whoever may still move decides: as long as one may, the others may be waiting for it."""
-    longest = max(found, key=lambda each: each.after_s, default=Judgement("native", IO_S))
+    longest = max(found, key=lambda each: each.after_s)
     return Judgement(longest.kind, SLEEP_S) if is_served and longest.kind == "io" else longest
 
 
@@ -185,12 +190,12 @@ def _of_thread(look: ProcessLook) -> Judgement:
     if thread is None:
         return Judgement("native", IO_S)
     if is_awake(thread):
-        return Judgement("sleep", SLEEP_S)
+        return SLOW
     if not thread.wchan.startswith(_LOCKS):
         return Judgement("io" if thread.wchan else "native", IO_S)
     others = [other for other in look.threads if other.tid != look.pid and not is_housekeeping(other)]
     if any(is_awake(other) for other in others):
-        return Judgement("sleep", SLEEP_S)  # it waits for a thread of its own that will come back
+        return SLOW  # it waits for a thread of its own that will come back
     if all(is_locked(other) for other in (thread, *others)):
         return Judgement("lock", CERTAIN_S)  # nobody in this process can release anybody
     return Judgement("lock", LIKELY_S if all(other.wchan.startswith(_LOCKS) for other in others) else IO_S)

@@ -98,6 +98,24 @@ class Scale:
                 self.shm_names |= shared_names(maps)
 
 
+class Burden:
+    """Bytes of all processes together, without double counting: exact now and then, near it in between."""
+
+    def __init__(self) -> None:
+        self._exact_at = 0.0
+        self._shared = 0  # what the sum of resident sizes counts more than once
+
+    def weigh(self, at: float, processes: list[Process], *, doubt: int) -> int:
+        """The sum at time `at`. Below `doubt` an upper bound is good enough."""
+        most = sum(rss(process.pid) for process in processes)
+        if most < doubt:
+            return most
+        if at >= self._exact_at:
+            self._shared = max(0, most - sum(weight(process.pid).pss for process in processes))
+            self._exact_at = at + max(2 * SAMPLE_S, (time.monotonic() - at) / SLOW_SHARE)
+        return most - self._shared
+
+
 def is_worker(process: Process) -> bool:
     """Whether it is a worker of torch's loader, by its name."""
     return process.name == WORKER_NAME
@@ -134,14 +152,6 @@ def descriptors(pid: int) -> int:
         return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a count, often
     except OSError:
         return 0
-
-
-def tree_memory(processes: list[Process], limit: int) -> int:
-    """Bytes of all processes together: exact when it matters, that is near or over `limit`."""
-    most = sum(rss(process.pid) for process in processes)
-    if most < limit:
-        return most  # shared pages count several times in this: the truth is less
-    return sum(weight(process.pid).pss for process in processes)
 
 
 def shared_names(maps: str) -> set[str]:

@@ -44,6 +44,7 @@ class Watch:
         self._ended_at = self._began_at
         self._ended_by = "itself"
         self._scale = vitals.Scale(self._began_at)
+        self._burden = vitals.Burden()
         self._vitals: list[Vitals] = []
         self._sample_at = self._began_at
         self._statuses: dict[int, tuple[int, float]] = {}
@@ -111,11 +112,12 @@ class Watch:
 
     def _is_memory_short(self, alive: list[Process]) -> bool:
         limits = self._limits
-        if vitals.tree_memory(alive, limits.memory) >= limits.memory:
-            return True
-        if not limits.least_free or host.memory_available() >= limits.least_free:
+        used = self._burden.weigh(time.monotonic(), alive, doubt=limits.memory // 2)
+        if used < limits.memory // 2:
             return False
-        return vitals.tree_memory(alive, 0) > limits.memory // 2  # it may be somebody else's doing
+        # The machine may be full before the limit is reached; but then most must be the patient's doing.
+        is_full = limits.least_free > 0 and host.memory_available() < limits.least_free
+        return used >= limits.memory or is_full
 
     def _tell_progress(self, now: float) -> None:
         if now - self._told_at < NEWS_S:
@@ -173,10 +175,12 @@ class Watch:
 
     def _beats(self, alive: list[Process]) -> dict[int, Beat]:
         consumers = self._consumers(alive)
+        with_workers = {process.parent for process in alive if vitals.is_worker(process)}
         beats = {}
         for process in alive:
             if process.pid in consumers:
-                beats[process.pid] = look.beat(process.pid, only_main=True)
+                # Without worker processes any thread of it may be the one that loads.
+                beats[process.pid] = look.beat(process.pid, only_main=process.pid in with_workers)
             elif process.pid != self._patient.pid:  # else it only waits for those that iterate
                 beats[process.pid] = look.beat(process.pid, only_main=False)
         return beats
