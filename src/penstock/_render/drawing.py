@@ -15,6 +15,7 @@ ROW = 42  # pixels: the words of a rung, and its bar below them
 SHORTEST = 0.6  # per cent of the width: a bar that says "nothing came" can still be seen
 LONGEST_DETAIL = 90  # characters beside a bar; the table has the whole
 CURVE = 140  # pixels: height of the curve
+MOST_POINTS = 500  # of a curve
 OUTCOMES = frozenset({"ok", "error", "hang", "crash", "oom"})
 
 
@@ -79,7 +80,9 @@ def curve(points: Sequence[tuple[float, int]]) -> Curve | None:
     if took <= 0 or max(values) <= 0:
         return None
     most = max(values)
-    places = [(100 * (at - points[0][0]) / took, 100 * (1 - nbytes / most)) for at, nbytes in points]
+    places = [
+        (100 * (at - points[0][0]) / took, 100 * (1 - nbytes / most)) for at, nbytes in _thinned(points)
+    ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return Curve(
         line=line,
@@ -89,3 +92,11 @@ def curve(points: Sequence[tuple[float, int]]) -> Curve | None:
         took=words.seconds(took),
         summary=f"from {words.size(values[0])} to {words.size(values[-1])}, at most {words.size(most)}",
     )
+
+
+def _thinned(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+    """As many points as can be told apart; of each group the highest, so that no peak is lost."""
+    group = -(-len(points) // MOST_POINTS)
+    groups = [points[start : start + group] for start in range(0, len(points), group)]
+    highest = [max(each, key=lambda point: point[1]) for each in groups]
+    return [points[0], *highest[1:-1], points[-1]] if group > 1 else list(points)

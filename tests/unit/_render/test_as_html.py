@@ -127,6 +127,14 @@ def test_a_curve_goes_from_the_left_to_the_right_and_its_most_is_the_top():
     assert drawn.took == "2 s"
 
 
+def test_a_long_curve_is_thinned_and_keeps_its_peak_and_both_ends():
+    points = [(float(at), 1000 if at == 7777 else 100) for at in range(10_001)]
+    places = drawing.curve(points).line.split()
+    assert len(places) <= drawing.MOST_POINTS
+    assert (places[0], places[-1]) == ("0.0,90.0", "100.0,90.0")
+    assert "77.8,0.0" in places
+
+
 @pytest.mark.parametrize(
     ("text", "html"),
     [
