@@ -77,6 +77,8 @@ class Bench:
             after = self.trials.run(plan, f"experiment: {experiment.title}")
             if after is None:
                 return _unsaid(experiment, proof)
+            if after.impossible:
+                return Proof("not-tested", f"{experiment.title}: {after.impossible}")
             proof = self._judged(finding, experiment, before, after)
             if proof.status != "not-tested":
                 return proof

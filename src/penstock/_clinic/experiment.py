@@ -233,9 +233,9 @@ def _rise(name: str) -> Quantity:
 
 
 def _shipped(trial: Trial, key: str | None) -> float:
-    """Bytes of whole storages that a batch would ship, at most."""
-    batches = [each for each in trial.fetches if key is None or each.loader == key]
-    return float(max((max(each.nbytes, each.storage_nbytes) for each in batches), default=0))
+    """Bytes of whole storages that the heaviest batch ships."""
+    sizes = [each.storage_nbytes for each in trial.fetches if key is None or each.loader == key]
+    return float(max(sizes, default=0))
 
 
 def _left(trial: Trial, key: str | None) -> float:
