@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps205_shm_leaked import ShmLeaked
-from tests.rules.seen import GB, MB, facts, failure, host, loader, passed, trial, vitals
+from tests.rules.seen import GB, MB, facts, failure, host, loader, trial, vitals
 
 
 def found(observed):
@@ -19,16 +19,6 @@ def test_names_that_a_program_leaves_are_found():
         "the program leaves shared memory behind: 2 files (torch_77_1_0, torch_77_2_0)"
     )
     assert finding.prescription.fix.name == "sharing-strategy"
-
-
-def test_use_that_rises_with_every_batch_is_found():
-    observed = trial(
-        vitals=vitals(shm_used=lambda batch: 4 * MB * batch), iterators=(passed(batch_nbytes=MB),)
-    )
-
-    (finding,) = found(observed)
-
-    assert finding.evidence[0].value == "4 MB with each batch"
 
 
 def test_what_pythons_own_tracker_says_is_believed():
@@ -55,18 +45,8 @@ def test_a_program_that_the_exam_ended_could_not_clean_up():
     assert not found(trial(ended_by="enough", left_shm=("torch_77_1_0",)))
 
 
-def test_batches_in_flight_are_no_leak():
-    filling = vitals(shm_used=lambda batch: min(batch, 5) * 10 * MB)
-
-    assert not found(trial(vitals=filling, iterators=(passed(batch_nbytes=10 * MB),)))
-
-
-def test_kept_batches_are_no_leak():
-    observed = trial(
-        vitals=vitals(shm_used=lambda batch: 4 * MB * batch), iterators=(passed(batches=40, kept=38),)
-    )
-
-    assert not found(observed)
+def test_use_that_rises_may_be_somebody_elses():
+    assert not found(trial(vitals=vitals(shm_used=lambda batch: 4 * MB * batch)))
 
 
 def test_names_of_files_that_could_not_be_filled_are_no_leak():

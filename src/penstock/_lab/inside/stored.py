@@ -25,7 +25,7 @@ Contents = dict[str, tuple[int, str]]  # by path: identity of the object, digest
 
 
 def contents(dataset: Any) -> Contents:
-    """The contents of tensors, arrays, pictures and short lists of numbers, as far as they are quick to read."""
+    """The contents of tensors, arrays, pictures and short lists of numbers, where they are quick to read."""
     from penstock._lab.inside.samples import Sample
 
     found: Contents = {}

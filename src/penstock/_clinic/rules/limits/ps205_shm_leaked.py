@@ -9,9 +9,9 @@ room. With the sharing strategy `file_system` every tensor has a file with a nam
 is killed leaves behind; so does a dataset that makes `SharedMemory` and does not unlink it.
 
 ## How we know
-Names that are in `/dev/shm` after the program has ended and were not before; or use of `/dev/shm` that rises
-with every batch although the program lets go of its batches; or Python's own count of what was leaked. Names
-from earlier programs count when their maker is dead and they take a good part of the mount.
+Names that are in `/dev/shm` after the program has ended by itself, were not before, and were made by one of its
+processes; or Python's own count of what was leaked. Names from earlier programs count when their maker is dead
+and they take a good part of the mount.
 
 ## What to do
 Leave the sharing strategy at `file_descriptor`; call `unlink()` on each `SharedMemory`; remove what dead
@@ -27,10 +27,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from penstock._clinic import amounts, growth
+from penstock._clinic import amounts
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.kept import keeper
 from penstock._clinic.said import said
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
@@ -38,12 +37,8 @@ from penstock._lab.record import LoaderSeen, Trial
 _FULL = re.compile(r"No space left on device|unable to allocate shared memory")
 _TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
 
-# Below this nobody misses the memory, and Python's own files (semaphores, heaps) come and go.
-WORTH = 1 << 20
 # Of the mount, taken by dead programs: from there on the next program feels it.
 CROWDED = 0.25
-# Batches in flight fill up within the first batches; growth after that must be this many times as much.
-BEYOND = 2.0
 
 
 class ShmLeaked:
@@ -58,7 +53,7 @@ class ShmLeaked:
         trial = facts.observed
         if trial is None:
             return
-        own = _left(trial) or _grows(trial) or _tracked(trial)
+        own = _left(trial) or _tracked(trial)
         if own is not None:
             yield self._finding(facts, own)
         elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
@@ -118,16 +113,6 @@ def _left(trial: Trial) -> Evidence | None:
     )
 
 
-def _grows(trial: Trial) -> Evidence | None:
-    """Use of /dev/shm that rises with every batch, although the batches are let go."""
-    slope = growth.of_vitals(trial.vitals, "shm_used")
-    batch = max((seen.batch_nbytes for seen in trial.iterators), default=0)
-    flying = batch * _most_ahead(trial)
-    if slope.low <= 0 or slope.gained < max(WORTH, BEYOND * flying) or keeper(trial, None) is not None:
-        return None
-    return Evidence("growth of /dev/shm", f"{amounts.size(slope.per_step)} with each batch", "observed run")
-
-
 def _tracked(trial: Trial) -> Evidence | None:
     found = _TRACKER.search(trial.stderr)
     if found is None:
@@ -135,14 +120,6 @@ def _tracked(trial: Trial) -> Evidence | None:
     return Evidence(
         "said by Python's resource tracker", f"{found[1]} shared_memory objects leaked", "observed run"
     )
-
-
-def _most_ahead(trial: Trial) -> int:
-    ahead = [
-        (seen.settings.get("num_workers") or 0) * (seen.settings.get("prefetch_factor") or 2)
-        for seen in trial.loaders
-    ]
-    return max(ahead, default=0)
 
 
 def _named_files(facts: Facts) -> LoaderSeen | None:
