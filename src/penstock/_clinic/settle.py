@@ -3,7 +3,7 @@
 * Slowness is a warning when the remedy was measured to gain at least 1.5 times, an info below that.
 * A suspicion that stopped nothing and that no trial has verified is an info at most; tried and refuted, it is
   told apart. A finding that rests on the source alone is such a suspicion.
-* An observation that was refuted stays, with less confidence.
+* An observation that was refuted stays, with less confidence; a warning becomes an info.
 """
 
 from __future__ import annotations
@@ -50,8 +50,16 @@ def _settled(finding: Finding) -> Finding:
     if _is_suspicion(finding):
         return dataclasses.replace(finding, severity="info", confidence="suspected")
     if status == "refuted":
-        return dataclasses.replace(finding, confidence="suspected")
+        return _doubted(finding)
     return finding
+
+
+def _doubted(finding: Finding) -> Finding:
+    """An observation that its experiment did not bear out: no alarm, unless something failed or was wrong."""
+    is_alarm = finding.severity == "error" or finding.stopped_at_s is not None
+    return dataclasses.replace(
+        finding, confidence="suspected", severity=finding.severity if is_alarm else "info"
+    )
 
 
 def _gains(finding: Finding) -> bool:
