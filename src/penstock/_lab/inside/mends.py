@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from penstock._lab.inside.mending import of_datasets, of_processes, of_samples, of_waits
+from penstock._lab.inside.mending import of_datasets, of_processes, of_samples, of_threads, of_waits
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
 from penstock._lab.inside.observer import Context, Observer
 
@@ -48,6 +48,7 @@ ALL: dict[str, type[Mend]] = {
         of_processes.ReuseIterator,
         of_processes.InnerWorkersZero,
         of_processes.EqualRanks,
+        of_threads.RestartThreads,
         of_waits.SampleDeadline,
     )
 }
@@ -84,6 +85,7 @@ class Mends:
         self.has_gets = bool(self._gets)
         self.has_samples = bool(self._of_samples)
         self.has_batches = bool(self._of_batches)
+        self.needs_samples = bool(self._gets or self._of_samples or self._of_streams)
         self._is_limited = any(isinstance(mend, of_processes.EqualRanks) for mend in self._all)
 
     def begin(self) -> None:
