@@ -57,6 +57,10 @@ _SPECIFIC: tuple[tuple[str, str], ...] = (
     ),
     (r"Pin memory thread exited unexpectedly", "pin-thread-died"),
     (r"can only test a child process", "stale-iterator-noise"),
+    # In the words of our own repairs, which bring an error where there was silence.
+    (r"the dataset raised (?:SystemExit|KeyboardInterrupt) for index", "worker-exited"),
+    (r"\b(?:_exit|abort|kill|raise_signal) was called", "worker-exited"),
+    (r"no sample came within|nothing came within", "blocking-io"),
     (r"Length of IterableDataset .* was reported to be", "wrong-length"),
 )
 
@@ -195,7 +199,14 @@ def root(trial: Trial) -> Failure | None:
             return dataclasses.replace(
                 _outer(unwrap(origin), trial), site=origin.site or last.site, is_fatal=True
             )
+    if is_reraised(fatal) and origins:  # another type than the worker's: building it again failed
+        return dataclasses.replace(origins[0], is_fatal=True)
     return last
+
+
+def is_reraised(failure: Failure) -> bool:
+    """Whether it comes out of torch's attempt to raise a worker's exception again."""
+    return "torch/_utils.py" in failure.traceback and "in reraise" in failure.traceback
 
 
 def _outer(failure: Failure, trial: Trial) -> Failure:
@@ -411,10 +422,18 @@ def _trouble(raised: Raised) -> StartTrouble | None:
     own = says(whole)
     if own in {"missing-main-guard", "tensor-freed-while-pickling"}:
         return StartTrouble(own, raised.text, raised.type, site=raised.site)
+    if _runs_again(raised):
+        return StartTrouble("missing-main-guard", raised.text, raised.type, site=raised.site)
     is_shipping = any(part in frame.file for frame in raised.frames for part in _SHIPPING)
     if not is_shipping or raised.passes("_feed"):  # a feeder ships batches, not workers
         return None
     return _not_found(raised, whole) or _refused(raised, whole)
+
+
+def _runs_again(raised: Raised) -> bool:
+    """Whether a worker failed while it ran the script once more: at module level, out of a guard."""
+    is_main = any(frame.function.startswith("_fixup_main_from") for frame in raised.frames)
+    return is_main and any(frame.function == "<module>" and is_users(frame.file) for frame in raised.frames)
 
 
 def _not_found(raised: Raised, whole: str) -> StartTrouble | None:

@@ -126,7 +126,9 @@ CLIENTS = (
 
 # Names that people give to clients of their own making.
 _CLIENT_NAMES = re.compile(
-    r"client|session|connection|channel|stub|remote|rpc|bucket|asyn|event_?loop|\bloop\b", re.IGNORECASE
+    r"client|session|connection|channel|stub|remote|rpc|bucket|asyn|event_?loop|\bloop\b|store\b|fetcher|api\b"
+    r"|service|gateway|redis|mongo|http|sdk|server|broker|proxy",
+    re.IGNORECASE,
 )
 
 _LIBRARIES = (

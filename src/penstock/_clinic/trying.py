@@ -17,9 +17,9 @@ def with_workers(number: int) -> Experiment:
     return Experiment(f"the same loader with num_workers={number}", Change(settings={"num_workers": number}))
 
 
-def mended(mend: str, title: str) -> Experiment:
+def mended(mend: str, title: str, *, brings: str = "") -> Experiment:
     """The same loader with one thing repaired from inside."""
-    return Experiment(title, Change(mends=(mend,)))
+    return Experiment(title, Change(mends=(mend,)), brings=brings)
 
 
 def ours() -> Experiment:

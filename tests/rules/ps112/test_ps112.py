@@ -26,7 +26,7 @@ def test_an_operation_that_waits_for_its_threads_is_named():
         " survive"
         " the fork"
     )
-    assert finding.experiments[1].change.mends == ("no-raise-threads",)
+    assert finding.experiments[0].change.mends == ("no-raise-threads",)
     assert ("threads of the program at the fork", "4") in [
         (each.fact, each.value) for each in finding.evidence
     ]
@@ -36,6 +36,7 @@ def test_an_executor_made_before_the_fork_is_to_be_made_in_the_worker():
     (finding,) = found(hung(worker(0, *FUTURE, frame(20))))
 
     assert finding.prescription.fix.name == "reopen-in-worker"
+    assert finding.experiments[0].change.mends == ("restart-threads",)
 
 
 def test_a_queue_that_a_lost_thread_should_fill_counts():

@@ -25,13 +25,19 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import Case, bare, cases, claimed_by, start_trouble
+from penstock._clinic.failures import Case, bare, cases, claimed_by, method_of, start_trouble
 from penstock._clinic.finding import Confidence, Evidence, Finding, Prescription
 from penstock._clinic.naming import at_place, place, sample_named, short
 from penstock._clinic.trying import mended
 
 _PHASES = frozenset({"sample", "length", "init"})
 # These do not report a mistake: they end a process or an epoch, and have rules of their own.
+# Handles that fail in forked workers only: PS114 and PS115 speak of them.
+_SHARED = frozenset({"open-file", "archive", "hdf5", "lmdb", "database", "socket", "client"})
+# Repairs that make errors out of silence: what they bring is told by the finding that they prove.
+_MENDS = frozenset(
+    {"plain-exceptions", "no-exits", "sample-deadline", "socket-timeout", "stop-iteration-raises"}
+)
 _ENDINGS = frozenset({"SystemExit", "KeyboardInterrupt", "GeneratorExit", "StopIteration"})
 
 
@@ -48,7 +54,7 @@ class DatasetRaises:
             failure = case.failure
             if failure.phase not in _PHASES or bare(failure.type) in _ENDINGS:
                 continue
-            if claimed_by(failure) is None and start_trouble(case.trial) is None:
+            if claimed_by(failure) is None and start_trouble(case.trial) is None and not _has_root(case):
                 yield self._finding(case)
 
     def _finding(self, case: Case) -> Finding:
@@ -70,6 +76,15 @@ class DatasetRaises:
             experiments=(mended("skip-raising", "samples that raise replaced by others"),),
             stopped_at_s=None if case.is_caught else failure.at_s,
         )
+
+
+def _has_root(case: Case) -> bool:
+    """Whether something else explains it: a handle that forked workers share, a repair of ours."""
+    if _MENDS & set(case.trial.plan.change.mends):
+        return True
+    things = case.loader.things if case.loader else ()
+    is_forked = case.workers > 0 and method_of(case.trial, case.loader) == "fork"
+    return case.passes_at_zero and is_forked and any(thing.kind in _SHARED for thing in things)
 
 
 def _message(case: Case) -> str:

@@ -75,7 +75,9 @@ class ExceptionNotPicklable:
             where=failure.site,
             loader=failure.loader or (hang.loader if hang else None),
             experiments=(
-                mended("plain-exceptions", "exceptions of workers sent as RuntimeError"),
+                mended(
+                    "plain-exceptions", "exceptions of workers sent as RuntimeError", brings="RuntimeError"
+                ),
                 with_workers(0),
             ),
             remedy=ours(),

@@ -87,7 +87,9 @@ class WorkerExited:
             ),
             where=site or (loader.dataset.site if loader else None),
             loader=loader.key if loader else None,
-            experiments=(mended("no-exits", "exits of the process turned into exceptions"),)
+            experiments=(
+                mended("no-exits", "exits of the process turned into exceptions", brings="RuntimeError"),
+            )
             + (
                 (mended(f"skip-index:{index}", f"the loader without {sample_named(index)}"),)
                 if _is_one(index)

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, hangs, judge, line_of, lock_name
+from penstock._clinic.hang import Hang, Stuck, hangs, judge, line_of, lock_name, program_threads
 from penstock._clinic.naming import at_place, place, sample_named, short
 from penstock._clinic.trying import mended
 from penstock._lab.record import LoaderSeen, Trial
@@ -110,8 +110,9 @@ class BlockingIo:
 def _is_of_input(facts: Facts, hang: Hang, stuck: Stuck) -> bool:
     if hang.signature == "read":
         return True
-    # A lock that hangs without any worker is no matter of forks: the program waits for itself.
-    return hang.signature == "lock" and (stuck.worker is None or _also_at_zero(facts, hang))
+    # A lock that hangs without any worker or thread is no matter of forks: the program waits for itself.
+    is_alone = stuck.worker is None or (_also_at_zero(facts, hang) and not program_threads(hang))
+    return hang.signature == "lock" and is_alone
 
 
 def _also_at_zero(facts: Facts, hang: Hang) -> bool:
@@ -127,6 +128,8 @@ def _is_shared(facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None
 
 
 def _experiments(stuck: Stuck) -> tuple[Experiment, ...]:
-    timed = mended("socket-timeout", "every socket, pipe and child with a time-out")
-    skipped = mended(f"skip-index:{stuck.index}", f"the loader without {sample_named(stuck.index)}")
-    return (timed, skipped) if isinstance(stuck.index, (int, str)) else (timed,)
+    if stuck.wait == "futex":
+        return (mended("no-locks", "locks left out"),)
+    deadline = mended("sample-deadline", "no sample waited for longer than 2 s", brings="TimeoutError")
+    timed = mended("socket-timeout", "every socket, pipe and child with a time-out", brings="TimeoutError")
+    return (deadline, timed) if stuck.wait in {"socket", "pipe", "child", "poll"} else (deadline,)

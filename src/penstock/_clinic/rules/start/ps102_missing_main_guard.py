@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import cases, is_users, method_of, printed, start_trouble
+from penstock._clinic.failures import StartTrouble, cases, is_users, method_of, printed, start_trouble
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.naming import at_place, loader_named
 from penstock._clinic.trying import ours, under
@@ -62,9 +62,7 @@ class MissingMainGuard:
                 ),
                 evidence=(
                     Evidence("start method", how, "settings"),
-                    Evidence(
-                        "what the worker said", "it has not finished its bootstrapping phase", "observed run"
-                    ),
+                    Evidence("what the worker said", _said(trouble), "observed run"),
                 ),
                 where=site,
                 loader=case.loader.key if case.loader else None,
@@ -75,10 +73,16 @@ class MissingMainGuard:
             return
 
 
+def _said(trouble: StartTrouble) -> str:
+    """The first line that says something: Python's own text begins with an empty one."""
+    lines = [line.strip() for line in trouble.text.splitlines() if line.strip()]
+    return f"{trouble.type}: {lines[0]} …" if lines else trouble.type
+
+
 def _loop(trial: Trial) -> Site | None:
     """The line at module level from which a worker tried to start workers."""
     for failure in trial.failures:
-        if failure.phase == "start" and failure.site is not None and "bootstrapping phase" in failure.text:
+        if failure.phase == "start" and failure.site is not None:
             return failure.site
     for raised in printed(trial.stderr):
         if "bootstrapping phase" in raised.text or raised.passes("_check_not_importing_main"):

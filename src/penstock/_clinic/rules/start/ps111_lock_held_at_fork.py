@@ -19,7 +19,7 @@ in the worker nobody else can hold.
 
 ## When we stay silent
 When the worker moves, when the wait is for something else than a lock, and when the program hangs at
-num_workers=0 too.
+num_workers=0 too although it has no other thread.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class LockHeldAtFork:
         has_locks = any(thing.kind in _LOCKS for thing in (loader.things if loader else ()))
         kind = dead_thing(stuck, facts.source, has_threads=bool(program_threads(hang)), has_locks=has_locks)
         zero = facts.at(hang.loader or "", 0)
-        return kind == "lock" and (zero is None or judge(zero) is None)
+        hangs_alone = zero is not None and judge(zero) is not None
+        # A lock that another thread never gives back stops the program without workers too.
+        return kind == "lock" and (not hangs_alone or bool(program_threads(hang)))
 
     def _finding(self, facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None) -> Finding:
         name = lock_name(stuck, facts.source) or _path(loader)

@@ -74,7 +74,7 @@ class ThreadPoolAfterFork:
             evidence=_evidence(hang, stuck, line),
             where=stuck.site,
             loader=hang.loader,
-            experiments=_experiments(loader, kind),
+            experiments=_experiments(loader, stuck, kind),
             remedy=ours(),
             stopped_at_s=hang.since_s,
         )
@@ -130,19 +130,26 @@ def _evidence(hang: Hang, stuck: Stuck, line: str | None) -> tuple[Evidence, ...
 
 def _prescription(loader: LoaderSeen | None, stuck: Stuck, kind: Dead) -> Prescription:
     expect = "the operation returns in every worker"
-    inner = stuck.inner.file if stuck.inner else ""
-    if kind == "thread" or "concurrent/futures" in inner or "pool.py" in inner or "threading.py" in inner:
+    if _is_of_python(stuck, kind):
         change = "make the pool or thread in the worker, when it is first used, not before the workers start"
-        return Prescription(
-            f"{change}; or {method(loader, 'spawn')}", expect, fix=Fix("reopen-in-worker", stuck.site)
-        )
-    change = "do not raise the number of threads in workers (torch.set_num_threads, cv2.setNumThreads)"
-    return Prescription(f"{change}; or {method(loader, 'spawn')}", expect, fix=Fix("one-thread", stuck.site))
+        fix = Fix("reopen-in-worker", stuck.site)
+    else:
+        change = "do not raise the number of threads in workers (torch.set_num_threads, cv2.setNumThreads)"
+        fix = Fix("one-thread", stuck.site)
+    return Prescription(f"{change}; or {method(loader, 'spawn')}", expect, fix=fix)
 
 
-def _experiments(loader: LoaderSeen | None, kind: Dead) -> tuple[Experiment, ...]:
-    spawned = under("spawn")
-    one = mended("no-raise-threads", "calls that raise the number of threads in workers left out")
-    if kind == "thread":
-        return (spawned,)
-    return (one, spawned) if not can_ship(loader) else (spawned, one)
+def _is_of_python(stuck: Stuck, kind: Dead) -> bool:
+    """Whether the lost threads are Python's own, and not those of a native library."""
+    inner = stuck.inner.file if stuck.inner else ""
+    return kind == "thread" or inner.endswith(
+        ("_base.py", "thread.py", "threading.py", "pool.py", "queue.py")
+    )
+
+
+def _experiments(loader: LoaderSeen | None, stuck: Stuck, kind: Dead) -> tuple[Experiment, ...]:
+    if _is_of_python(stuck, kind):
+        mend = mended("restart-threads", "threads of the program started again in each worker")
+    else:
+        mend = mended("no-raise-threads", "calls that raise the number of threads in workers left out")
+    return (mend, under("spawn")) if can_ship(loader) else (mend,)

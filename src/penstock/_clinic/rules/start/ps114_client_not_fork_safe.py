@@ -28,10 +28,10 @@ from typing import ClassVar
 from penstock._clinic.agreement import agreement
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, claimed_by, method_of, workers_of
-from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, is_client, judge, line_of
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
+from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, line_of
 from penstock._clinic.naming import at_place, loader_named, method, place, sample_named, short
-from penstock._clinic.trying import mended, ours, under
+from penstock._clinic.trying import can_ship, mended, ours, under
 from penstock._lab.record import LoaderSeen, Site, Thing
 
 _KINDS = frozenset({"socket", "client"})
@@ -139,10 +139,17 @@ class ClientNotForkSafe:
             evidence=evidence,
             where=where,
             loader=loader.key if loader else None,
-            experiments=(under("spawn"), mended("reopen-handles", "connections made again in each worker")),
+            experiments=_experiments(loader),
             remedy=ours(),
             stopped_at_s=at_s,
         )
+
+
+def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
+    again = mended("restart-threads", "threads of the program started again in each worker")
+    opened = mended("reopen-handles", "connections made again in each worker")
+    inside = (opened, again) if _connection(loader) else (again, opened)
+    return (under("spawn"), *inside) if can_ship(loader) else inside
 
 
 def _connection(loader: LoaderSeen | None) -> Thing | None:
@@ -154,5 +161,4 @@ def _waits_in_client(facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen 
         return dead_thing(stuck, facts.source, has_threads=False, has_locks=False) == "client"
     zero = facts.at(hang.loader or "", 0)
     passes_at_zero = zero is not None and zero.outcome == "ok"
-    is_shared = _connection(loader) is not None or is_client(stuck, facts.source)
-    return hang.signature == "read" and is_shared and passes_at_zero
+    return hang.signature == "read" and _connection(loader) is not None and passes_at_zero
