@@ -28,6 +28,8 @@ FULL = 200
 IDLE = ("poll_schedule", "do_poll", "do_sys_poll", "ep_poll")
 # Looks at workers, below which they tell nothing.
 ENOUGH_LOOKS = 12
+# Seconds of waiting for a CPU, below which nobody can be said to have taken it.
+QUEUED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +124,15 @@ class Work:
         return (self.cpu_s + self.queued_s) / self.seconds if self.seconds else 0.0
 
     def crowding(self, workers: int, cpus: float) -> float:
-        """How much longer computing took than it would have, because others had the CPUs; 1 on a quiet one.
+        """How much longer all takes because others have the CPUs, at most twice; 1 on a quiet machine.
 
-        What the workers take from one another is not counted, and half as much again is usual: the consumer
-        and the workers' own threads need CPUs too.
+        What the workers take from one another is not counted. Half as much again is usual, since the
+        consumer and the workers' own threads need CPUs too, and short waits tell nothing.
         """
-        if not self.cpu_s or not self.queued_s:
+        if self.queued_s < QUEUED_S:
             return 1.0
         own = max(1.0, workers / max(cpus, 0.1))
-        return max(1.0, (self.cpu_s + self.queued_s) / self.cpu_s / own / 2)
+        return min(2.0, max(1.0, (self.cpu_s + self.queued_s) / max(self.cpu_s, 1e-9) / own / 2))
 
     @property
     def collate_share(self) -> float:
