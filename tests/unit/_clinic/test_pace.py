@@ -139,6 +139,46 @@ def test_where_workers_wait_is_counted_over_all_looks():
     assert pace.worker_waits(trial) == {"futex_do_wait": 0.25, "": 0.75}
 
 
+def test_workers_that_poll_their_queue_have_nothing_to_do():
+    trial = FOUR.but(worker_waits=("poll_schedule_timeout.constprop.0", "", "", "")).trial
+
+    assert pace.busy_share(trial) == pytest.approx(0.75)
+
+
+def test_a_few_looks_do_not_tell_how_busy_workers_are():
+    assert pace.busy_share(FOUR.but(worker_waits=("", "")).trial) is None
+
+
+def test_whoever_waits_for_a_cpu_wants_to_compute():
+    work = pace.Work(samples_s=10.0, cpu_s=2.0, queued_s=7.0)
+
+    assert work.cpu_share == pytest.approx(0.2)
+    assert work.wanted_share == pytest.approx(0.9)
+    assert pace.Work().wanted_share == 0
+
+
+def test_others_on_the_machine_make_it_crowded():
+    assert pace.Work(cpu_s=2.0, queued_s=4.0).crowding(2, 2.0) == pytest.approx(1.5)
+    assert pace.Work(cpu_s=2.0, queued_s=40.0).crowding(2, 2.0) == 2.0
+
+
+def test_workers_that_take_cpus_from_one_another_are_no_crowd_of_others():
+    assert pace.Work(cpu_s=2.0, queued_s=6.0).crowding(8, 2.0) == 1.0
+
+
+def test_a_quiet_machine_is_not_crowded():
+    assert pace.Work(cpu_s=2.0, queued_s=0.5).crowding(2, 2.0) == 1.0
+    assert pace.Work(cpu_s=0.0, queued_s=0.0).crowding(0, 0.0) == 1.0
+
+
+def test_only_batches_that_are_all_told_are_averaged():
+    seen = IteratorSeen(loader=KEY, batches=4000, waits=(0.01,) * 201 + (0.5,) * 50, steps=(0.01,) * 251)
+    trial = Trial(loaders=(LoaderSeen(key=KEY),), iterators=(seen,))
+
+    assert pace.pace(trial, KEY).batch_wait_s == pytest.approx(0.01)
+    assert pace.pace(trial, KEY).wait_s == pytest.approx(40.0)
+
+
 def test_in_order_one_slow_batch_holds_up_the_others():
     # Four workers; the slow batches all fall to the first.
     durations = [1.0, 0.1, 0.1, 0.1] * 3

@@ -68,6 +68,23 @@ def test_workers_that_share_a_cpu_compute_with_a_part_of_it():
     assert only(crowded.but(cpu_share=0.05)).waits
 
 
+def test_looks_tell_whether_making_or_hand_over_takes_the_time():
+    busy, idle = ("", "", "", "futex_do_wait"), ("", "poll_schedule_timeout", "poll_schedule_timeout", "")
+
+    assert only(SLOW.but(made_s=0.02, worker_waits=busy)).makes_batches_all_the_time
+    assert not only(SLOW.but(made_s=0.02, worker_waits=busy)).hands_over(0.5)
+    assert not only(SLOW.but(made_s=0.02, worker_waits=idle)).makes_batches_all_the_time
+    assert only(SLOW.but(made_s=0.02, worker_waits=idle)).hands_over(0.5)
+
+
+def test_on_a_crowded_machine_computing_is_told_from_waiting():
+    slow = only(SLOW)
+    crowded = dataclasses.replace(slow, work=dataclasses.replace(slow.work, cpu_s=1.0, queued_s=8.5))
+
+    assert crowded.computes
+    assert crowded.worth_s == 2.0
+
+
 def test_gains_come_from_the_ladder():
     slow = only(SLOW.but(rates={0: 100.0, 2: 200.0}))
 
