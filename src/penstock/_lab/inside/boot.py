@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from penstock._lab.inside import overlay
+from penstock._lab.inside import overlay, traced
 from penstock._lab.inside.endings import Endings
 from penstock._lab.inside.hook import ImportHook
 from penstock._lab.inside.log import Log
@@ -27,7 +27,7 @@ def begin() -> None:
     overlay.install()
     if not plan.get("log"):
         return
-    quiet(overlay.install)()
+    quiet(traced.allow)()
     log = Log(plan["log"])
     _begun.append(log)
     process = _process()
@@ -56,6 +56,7 @@ def _patch(log: Log, hook: ImportHook, endings: Endings) -> None:
 @quiet
 def _forked(log: Log) -> None:
     log.forget()
+    traced.allow()
     log.write("process", **{**_process(), "is_spawned": False, "start_method": "fork"})
 
 
