@@ -13,7 +13,8 @@ from typing import Any
 
 MOST_BYTES = 64 << 20  # the observer itself stops long before
 
-_KIND = re.compile(rb'"kind": ?"(batch|iter|started|ended|enough|failed)"')
+_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed)"')
+_PID = re.compile(rb'"pid": ?(\d+)')
 
 
 class Journal:
@@ -30,6 +31,7 @@ class Journal:
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
         self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
         self.has_lost_batch = False  # a worker could not send one
+        self._last: dict[int, bytes] = {}  # the newest of those kinds, by process
 
     def read(self) -> bool:
         """Take in what is new; whether there was anything."""
@@ -50,9 +52,17 @@ class Journal:
                 self._note(match[1], line)
         return True
 
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Processes that have told that they wait for a batch, and nothing since."""
+        return frozenset(pid for pid, kind in self._last.items() if kind in {b"iter", b"started", b"next"})
+
     def _note(self, kind: bytes, line: bytes) -> None:
-        if kind == b"batch":
-            self.batches += 1
+        match = _PID.search(line, 0, 96)
+        if match and kind not in {b"failed", b"enough"}:
+            self._last[int(match[1])] = kind
+        if kind in {b"batch", b"next"}:
+            self.batches += kind == b"batch"
             return
         event = parse(line)
         if event is None:

@@ -136,15 +136,25 @@ class Judgement:
 SLOW = Judgement("sleep", SLEEP_S)
 
 
-def judge(looks: tuple[ProcessLook, ...], *, missing: int = 0, has_lost_batch: bool = False) -> Judgement:
+def judge(
+    looks: tuple[ProcessLook, ...],
+    *,
+    missing: int = 0,
+    has_lost_batch: bool = False,
+    waiting: frozenset[int] = frozenset(),
+) -> Judgement:
     """What the stacks of a still patient say.
 
     `missing` workers should be there and are not; `has_lost_batch`: one has told that it could not send it.
+    Where stacks cannot be had, `waiting` says which processes have told that they wait for a batch.
     """
     ranks = [look for look in looks if look.role == "rank"]
     consumers = ranks or [look for look in looks if look.role == "main"]
     waits = {look.pid: wait_of(look) for look in consumers}
-    waits.update({look.pid: "batch" for look in looks if look.role == "main" and wait_of(look) == "batch"})
+    for look in looks:
+        has_told = look.pid in waiting and not (look.main is not None and look.main.frames)
+        if has_told or (look.role == "main" and wait_of(look) == "batch"):
+            waits[look.pid] = "batch"
     if "batch" in waits.values() or "start" in waits.values():
         found = _of_batch(looks, waits)
         if missing:
@@ -217,14 +227,22 @@ def is_housekeeping(thread: ThreadLook) -> bool:
 
 
 def wait_of(look: ProcessLook) -> str:
-    """What a consumer waits for: "batch", "start", "shutdown", "ranks" or "none"."""
+    """What a consumer waits for: "batch", "start", "shutdown", "ranks" or "none".
+
+    The main thread may wait for another one that iterates the loader in its place.
+    """
     thread = look.main
-    frames = thread.frames if thread is not None else ()
-    for frame in frames:
-        kind = _wait_in(frame)
-        if kind:
-            return kind
-    return "none"
+    if thread is None:
+        return "none"
+    own = _wait_of_thread(thread)
+    if own != "none" or is_awake(thread):
+        return own
+    others = {_wait_of_thread(other) for other in look.threads if other.tid != look.pid}
+    return "batch" if "batch" in others else "none"
+
+
+def _wait_of_thread(thread: ThreadLook) -> str:
+    return next((kind for kind in map(_wait_in, thread.frames) if kind), "none")
 
 
 def _wait_in(frame: Frame) -> str:

@@ -116,8 +116,10 @@ def _become(order: dict[str, Any], tell: int) -> None:
             os.write(tell, str(error)[:2000].encode())
     if order["nofile"] is not None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        soft = order["nofile"] if hard == resource.RLIM_INFINITY else min(order["nofile"], hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        is_allowed = hard == resource.RLIM_INFINITY or order["nofile"] <= hard
+        if not is_allowed:
+            os.write(tell, f"this user may have {hard} descriptors at most".encode())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (order["nofile"] if is_allowed else hard, hard))
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, stream in enumerate((null, order["stdout"], order["stderr"])):
         os.dup2(stream, fd, inheritable=True)

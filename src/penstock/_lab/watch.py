@@ -160,7 +160,10 @@ class Watch:
         here = {process.pid for process in alive}
         expected = {pid for crew in self.journal.crews.values() for pid in crew}
         self._judgement = stall.judge(
-            self._looks, missing=len(expected - here), has_lost_batch=self.journal.has_lost_batch
+            self._looks,
+            missing=len(expected - here),
+            has_lost_batch=self.journal.has_lost_batch,
+            waiting=self.journal.waiting,
         )
         self._still.excuse(time.monotonic(), self._beats(alive))
 

@@ -79,3 +79,9 @@ def test_a_log_that_was_removed_does_no_harm(tmp_path):
 def test_lines_that_are_none_of_ours():
     for text in (b"", b"[]", b"{}", b'{"kind": 3}', b'{"kind": "x", "pid": "1", "at": 2}'):
         assert parse(text) is None
+
+
+def test_it_knows_who_waits_for_a_batch(tmp_path):
+    start = [line("iter", pid=pid, loader="a") for pid in (1, 2, 3)]
+    journal = journal_of(tmp_path, *start, line("next", pid=2), line("batch", pid=3), line("warned", pid=3))
+    assert journal.waiting == {1, 2}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from penstock._lab.record import Frame, ProcessLook, ThreadLook
@@ -183,6 +185,13 @@ def test_a_socket_gets_even_more_time_while_another_process_works():
     assert judge((MAIN, reads, server)) == Judgement("io", SLEEP_S)
 
 
+def test_waiting_for_a_child_that_sleeps_is_slow():
+    nap = ProcessLook(pid=9, parent=7, role="other", threads=(thread(tid=9, wchan="hrtimer_nanosleep"),))
+    assert (
+        judge((MAIN, worker(thread(*BUSY, wchan="do_wait", syscall="61 0x9"), FEEDER), nap)).kind == "sleep"
+    )
+
+
 def test_a_deliberate_sleep_is_slow():
     assert judge((MAIN, worker(thread(*BUSY, wchan="hrtimer_nanosleep", syscall=NAP)))).kind == "sleep"
 
@@ -204,6 +213,27 @@ def test_without_workers_the_consumer_itself_is_judged():
 def test_a_process_that_hides_its_stack_gets_time():
     hidden = ProcessLook(pid=7, role="worker")
     assert judge((MAIN, hidden)) == Judgement("native", IO_S)
+
+
+def test_without_stacks_the_word_of_the_consumer_counts():
+    blind = ProcessLook(
+        pid=1, role="main", threads=(thread(tid=1, wchan="poll_schedule_timeout", syscall=POLL),)
+    )
+    idle = worker(thread(wchan="poll_schedule_timeout", syscall=POLL))
+    assert judge((blind, idle)) == Judgement("none", NEVER)
+    assert judge((blind, idle), waiting=frozenset({1})) == Judgement("io", IO_S)
+
+
+def test_another_thread_may_iterate_for_the_consumer():
+    fetcher = dataclasses.replace(WAITS, tid=2)
+    waits = ProcessLook(pid=1, role="main", threads=(thread("get queue.py", "main train.py", tid=1), fetcher))
+    assert judge((waits, IDLE_WORKER)) == Judgement("lost-batch", CERTAIN_S)
+
+
+def test_a_consumer_that_goes_on_is_not_held_up_by_its_thread():
+    fetcher = dataclasses.replace(WAITS, tid=2)
+    step = thread("step train.py", tid=1, wchan="hrtimer_nanosleep", syscall=NAP)
+    assert judge((ProcessLook(pid=1, role="main", threads=(step, fetcher)), IDLE_WORKER)).kind == "none"
 
 
 def rank(pid, *frames, **fields):
