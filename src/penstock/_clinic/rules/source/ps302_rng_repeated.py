@@ -96,7 +96,7 @@ def _may_repeat(read: Program, dataset: ClassRead) -> bool:
 def _draw(dataset: ClassRead, each: Assignment, fetching: list[Place]) -> tuple[ast.AST, Place] | None:
     """Where a worker draws from a generator that was made before it, and that nothing seeds there."""
     made = made_by(each.value, each.module)
-    if made is None or made[0] not in RANDOM:
+    if made is None or made[0] not in RANDOM or not _is_whole(each.value, made[1]):
         return None
     functions = {place.function for place in fetching}
     if any(one.method in functions for one in dataset.assigned(each.attribute)):
@@ -105,3 +105,12 @@ def _draw(dataset: ClassRead, each: Assignment, fetching: list[Place]) -> tuple[
     if any(is_own_call(call, *SEEDING) == each.attribute for call in drawn):
         return None
     return next(iter(dataset.uses(each.attribute, fetching)), None)
+
+
+def _is_whole(value: ast.AST | None, call: ast.Call) -> bool:
+    """Whether a generator is what is kept, and not what it drew: `default_rng(0).normal(…)` is an array."""
+    if value is call:
+        return True
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    return value.func.attr == "manual_seed" and _is_whole(value.func.value, call)
