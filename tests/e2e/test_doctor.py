@@ -60,7 +60,7 @@ def test_an_exam_from_the_command_line_to_the_report(tmp_path):
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_ends_the_exam_and_its_patient(tmp_path, number, status):
     (tmp_path / "train.py").write_text(f"open('pid', 'w').write(str(__import__('os').getpid()))\n{HANGS}")
     with subprocess.Popen(

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock._cli.endings import INTERRUPTED, ended_by_signals
+
 if TYPE_CHECKING:
     from penstock._cli.demo.stage import Scene
     from penstock._render.progress import Progress
 
 ABREAST = 2  # examples at a time: each keeps about one core busy
-INTERRUPTED = 130
 
 
 @click.command("demo")
@@ -35,7 +36,7 @@ def command(only: tuple[int, ...]) -> None:
     began = time.monotonic()
     scenes: list[Scene] = []
     try:
-        with Progress(Console(stderr=True)) as progress:
+        with ended_by_signals(), Progress(Console(stderr=True)) as progress:
             for number, scene in _played(only or range(1, 7), progress):
                 progress.close()
                 showing.show(number, scene, console, is_first=_is_first(scene, scenes))

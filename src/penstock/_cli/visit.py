@@ -3,26 +3,23 @@
     examine ──▶ text to the terminal ──▶ [--fix: write patches, examine again] ──▶ --output or stdout
 
 Text goes to standard output, unless another format goes there; then it goes to standard error, where progress
-goes too. Ends cleanly by Ctrl-C and by SIGTERM: the exam hears of both as exceptions and clears up.
+goes too. Ends cleanly by Ctrl-C, SIGTERM and SIGHUP: the exam hears of them as exceptions and clears up.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import signal
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import click
 from rich.console import Console
 
 from penstock._cli import output, patching
+from penstock._cli.endings import INTERRUPTED, ended_by_signals
 from penstock._clinic.report import Reason, Report
 from penstock._clinic.settings import Options
 from penstock._render import as_text
@@ -31,8 +28,6 @@ from penstock._render.progress import Progress
 # (target, its arguments, options, what is told while it works) -> report
 Examine = Callable[[str, Sequence[str], Options, Callable[[str], None]], Report]
 
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 COULD_NOT_RUN = 2
 
 
@@ -57,7 +52,7 @@ class Visit:
     def run(self, *, fix: bool) -> int:
         """Do it; the exit status."""
         try:
-            with _ended_by_signal():
+            with ended_by_signals():
                 report = self._examined()
                 self._show(report)
                 if fix:
@@ -173,18 +168,3 @@ def _broken(target: str, error: Exception) -> Report:
         fix="report it, with the traceback above",
     )
     return Report(target=target, verdict="could-not-run", seconds=0.0, reason=reason)
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM end the exam as an exception, so that it ends its processes on the way out."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        sys.exit(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

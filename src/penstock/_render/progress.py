@@ -64,7 +64,7 @@ class Progress:
         sentence = Text(f" {self._sentence}")
         # One column stays free: a full line would wrap on some terminals.
         sentence.truncate(self._console.width - len(elapsed) - 2, overflow="ellipsis")
-        return Text(next(self._turns), "cyan").append_text(sentence).append(elapsed, "dim")
+        return Text().append(next(self._turns), "cyan").append_text(sentence).append(elapsed, "dim")
 
     def __enter__(self) -> Progress:
         return self

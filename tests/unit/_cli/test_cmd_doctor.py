@@ -163,20 +163,21 @@ def test_ctrl_c_ends_cleanly_and_says_so():
     assert result.stderr.splitlines()[-1] == "penstock: interrupted: the exam was ended before it was done"
 
 
-def test_a_request_to_end_reaches_the_exam_as_an_exception():
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_request_to_end_reaches_the_exam_as_an_exception(number, status):
     cleared = []
 
     def examine(target, arguments, options, say):
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         finally:
             cleared.append("up")
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     result = run(examine, "train.py")
-    assert result.exit_code == 143
+    assert result.exit_code == status
     assert cleared == ["up"]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
 def test_a_bug_of_the_doctors_own_is_not_sickness():

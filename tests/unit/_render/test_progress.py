@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -45,6 +46,16 @@ def test_a_terminal_has_one_live_line_that_goes_away():
     assert "x" * 60 not in text
     assert text.endswith("\x1b[1A\x1b[2K")  # the cursor goes up, the line is erased
     assert "\x1b[?25h" in text  # and the cursor is shown again
+
+
+def test_only_the_spinner_is_coloured():
+    out = io.StringIO()
+    console = Console(
+        file=out, width=60, force_terminal=True, color_system="standard", _environ={"TERM": "xterm"}
+    )
+    with Progress(console, clock=clock(0.0, 7.0)) as progress:
+        progress.say("the ladder")
+    assert re.search("\x1b\\[36m.\x1b\\[0m the ladder\x1b\\[2m 7 s\x1b\\[0m", out.getvalue())
 
 
 def test_a_dumb_terminal_gets_plain_lines():
