@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST = 5_000  # values of one batch that are looked at
-_WATCHED = 4  # tensors of a batch that are watched for being kept
+_WATCHED = 2  # tensors of a batch that are watched for being kept
 _LONG = 64  # numbers of a list
 _SHALLOW = frozenset({int, float, bool, complex, type(None)})
 
@@ -106,13 +106,12 @@ def _number(value: Any) -> int:
 
 def references(batch: Any) -> list[Any]:
     """Weak references to the memory of a batch's first tensors."""
-    from torch.multiprocessing.reductions import StorageWeakRef
-
+    torch: Any = sys.modules["torch"]
+    weak: Any = torch.multiprocessing.reductions.StorageWeakRef
     found = []
     for value in leaves(batch, 64):
-        if is_tensor(value) and value.layout is sys.modules["torch"].strided:
-            reference = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
-            found.append(reference)
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            found.append(weak(value.untyped_storage()))
             if len(found) == _WATCHED:
                 break
     return found

@@ -24,9 +24,12 @@ from penstock._lab.inside.quiet import quiet
 
 FULL_SAMPLES = 1_000  # of a pass, in one process, that are told one by one
 FULL_IN_ALL = 4_000  # of a process
-SPARSE_S = 0.1  # afterwards, one batch in so much time is told
-WEIGHED_S = 0.5  # and one in so much is told without its samples: memory and containers grow over a whole run
+SPARSE_S = 0.2  # afterwards, one batch in so much time is told
+WEIGHED_S = 0.2  # and one in so much is told without its samples: memory and containers grow over a whole run
 
+# Samples that take longer are watched one by one to the end: that costs a tenth of it at most. Of faster ones
+# only some batches are, and a look at a stuck process names the batch.
+SLOW_S = 60e-6
 _GROWN_AT = 3  # batches after which containers that grow are told
 
 _WATCH = "_penstock_fetch"
@@ -186,7 +189,8 @@ class Fetches:
         self._true: tuple[Any, Any, Any] = (None, None, None)
         self._told = 0
         self._told_at = 0.0
-        self._is_told = self._is_weighed = True
+        self._is_told = self._is_weighed = self._is_watched = True
+        self._pace_s = 0.0  # of one sample, when samples were watched last
         self._weighed_at = self._mark = 0.0
         self.taken = 0
         self._indices: list[Any] = []
@@ -208,15 +212,18 @@ class Fetches:
         began = time.monotonic()
         self._true = fetcher.dataset, getattr(fetcher, "dataset_iter", None), fetcher.collate_fn
         dataset, stream, _ = self._true
-        if self.is_stream:
+        self._indices, self._index = [], indices
+        self._samples_s = self._collate_s = 0.0
+        self._prepare(dataset)
+        self._is_watched = self._is_told or self.mends.needs_samples or self._pace_s >= SLOW_S
+        if not self._is_watched:
+            self._observer.page.put(f"{self._prefix}{_json(indices)}]")
+        elif self.is_stream:
             self.next_of = self.mends.next_of()
             fetcher.dataset_iter = Stream(stream, self)
         else:
             fetcher.dataset = (ManyItems if self._has_many else Items)(dataset, self)
         fetcher.collate_fn = self.collate
-        self._indices, self._index = [], indices
-        self._samples_s = self._collate_s = 0.0
-        self._prepare(dataset)
         self._looked = 0.0
         self._began, self._cpu = time.monotonic(), time.process_time()
         self._observer.spent += self._began - began
@@ -301,6 +308,8 @@ class Fetches:
         """The user's collate function, watched."""
         began = time.monotonic()
         collate_fn = self._true[2]
+        if not self._is_watched:
+            self._count_unwatched(data, began)
         try:
             if self.mends.has_samples:
                 data = self.mends.together(data)
@@ -313,11 +322,22 @@ class Fetches:
         return batch
 
     @quiet
+    def _count_unwatched(self, data: Any, began: float) -> None:
+        self._samples_s = began - self._began
+        number = len(data) if isinstance(data, (list, tuple)) else 1
+        self._indices = list(range(self.taken, self.taken + number))
+        if not self.is_stream and isinstance(self._index, (list, tuple)):
+            self._indices = list(self._index)
+        self.taken += number
+
+    @quiet
     def done(self, batch: Any) -> None:
         """The batch is made."""
         began, cpu, self._mark = time.monotonic(), time.process_time(), time.thread_time()
         self._observer.page.put("")
-        self._looker.work(began - self._began)
+        self._looker.work(began - self._began, cpu - self._cpu)
+        if self._is_watched and self._indices:
+            self._pace_s = self._samples_s / len(self._indices)
         if self._is_told:
             self._told_at = began
         if self._is_weighed:
@@ -375,8 +395,20 @@ class Fetches:
         """The batch could not be made."""
         self._observer.page.put("")
         if not isinstance(error, StopIteration) or not self.is_stream:
-            self._observer.report(error, "sample", **_place(self._context), index=plain(self._index))
+            index = self._index if self._is_watched else _index_of(error, self._index)
+            self._observer.report(error, "sample", **_place(self._context), index=plain(index))
         self._observer.log.flush()
+
+
+def _index_of(error: BaseException, indices: Any) -> Any:
+    """The index at which torch's own loop over the samples was, as its frame has it."""
+    step = error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        if frame.f_code.co_filename.endswith("fetch.py") and "idx" in frame.f_locals:
+            return frame.f_locals["idx"]
+        step = step.tb_next
+    return indices
 
 
 def _place(context: Context) -> dict[str, Any]:
@@ -384,7 +416,11 @@ def _place(context: Context) -> dict[str, Any]:
 
 
 def _json(index: Any) -> str:
-    return str(index) if type(index) is int else json.dumps(plain(index))
+    if type(index) is int:
+        return str(index)
+    if type(index) is list and index and type(index[0]) is type(index[-1]) is int:
+        return str(index[:64])
+    return json.dumps(plain(index))
 
 
 def _shipped(batch: Any) -> dict[str, int]:

@@ -26,7 +26,7 @@ from penstock._lab.inside.quiet import quiet
 FULL_BATCHES = 200  # of a loader that are told one by one; later ones at most every SPARSE_S
 SPARSE_S = 0.05
 _LOOKED_AT = 20  # batches of a pass whose content is looked at each time
-_HELD = 5_000  # batches of a pass that are watched for being kept
+_HELD = 1_000  # first batches of a pass that are all watched for being kept; later some
 
 _HANDLES_AT = (3, 20)  # batches after which we look at files that workers share
 
@@ -240,6 +240,7 @@ class Pass:
         self._told_at = 0.0
         self._facts: dict[str, Any] = {}
         self._refs: list[Any] = []  # to the batches that may still be held
+        self._watched = 0  # batches that were looked at for being held
         self._untold = 0  # samples of batches that were not told
         self._shutdown: float | None = None
         self._is_done = False
@@ -294,8 +295,9 @@ class Pass:
         is_told = self._is_told(now)
         if self.batches < _LOOKED_AT or is_told or not self._facts:
             self._facts = batches.facts(batch, self._size, is_batched=self._is_batched)
-        if len(self._refs) < _HELD:
+        if is_told or self.batches < _HELD:
             self._refs.append(batches.references(batch))
+            self._watched += 1
         self.samples += self._facts["samples"]
         self._untold += self._facts["samples"]
         if is_told:
@@ -316,7 +318,8 @@ class Pass:
     def _tell(self, wait: float) -> None:
         # This batch and the one before are held in any case: by us, and by the variable of the loop.
         self._refs = [*batches.kept(self._refs[:-2]), *self._refs[-2:]]
-        fields = {**self._facts, "samples": self._untold, "kept": max(0, len(self._refs) - 2)}
+        kept = max(0, len(self._refs) - 2) * (self.batches + 1) // max(1, self._watched)
+        fields = {**self._facts, "samples": self._untold, "kept": kept}
         self._untold = 0
         self._say("batch", batch=self.batches, wait=round(wait, 7), step=round(self._step, 7), **fields)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 SHARE = 0.1  # of the program's own time that we may spend on looking
 ALLOWANCE_S = 0.3  # and so much we may spend in any case, in one process
-_USS_EVERY_S = 0.4  # reading it walks the page tables: a millisecond or more
+_USS_EVERY_S = 0.1  # reading it walks the page tables: a millisecond or more
+_USS_SHARE = 20  # times as long as it took is waited, at least
+_IDLE_SHARE = 0.3
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -20,11 +22,11 @@ class Looker:
         self.told = 0
         self._worked = 0.0
         self._uss = 0
-        self._uss_at = 0.0
+        self._uss_at = self._uss_took = 0.0
 
-    def work(self, seconds: float) -> None:
-        """The program worked so long."""
-        self._worked += seconds
+    def work(self, seconds: float, cpu_s: float) -> None:
+        """The program worked so long. Of the time in which it did not compute, most was somebody else's."""
+        self._worked += cpu_s + _IDLE_SHARE * max(0.0, seconds - cpu_s)
 
     @property
     def has_time(self) -> bool:
@@ -34,8 +36,9 @@ class Looker:
     def vitals(self) -> dict[str, Any]:
         """Memory and threads of this process."""
         now = time.monotonic()
-        if now - self._uss_at >= _USS_EVERY_S:
+        if now - self._uss_at >= max(_USS_EVERY_S, _USS_SHARE * self._uss_took):
             self._uss_at, self._uss = now, uss()
+            self._uss_took = time.monotonic() - now
         return {"rss": rss(), "uss": self._uss, "threads": threads()}
 
 

@@ -102,7 +102,7 @@ class _Search:
             "kind": kind,
             "type": _type_name(value),
             "detail": detail or _detail(value, kind),
-            "site": frames.site_of_code(value if hasattr(value, "__code__") else type(value)),
+            "site": _site(value),
         }
         if kind in {"open-file", "archive"}:
             thing["mode"] = str(getattr(value, "mode", "") or "")[:10]
@@ -238,6 +238,11 @@ def _detail(value: Any, kind: str) -> str:
     if kind == "module":
         return str(value.__name__)
     return ""
+
+
+def _site(value: Any) -> dict[str, Any] | None:
+    found = frames.site_of_code(value if hasattr(value, "__code__") else type(value))
+    return found if found is not None and frames.is_user_code(found["file"]) else None
 
 
 def _type_name(value: Any) -> str:

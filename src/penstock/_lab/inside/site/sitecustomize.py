@@ -4,6 +4,8 @@ This directory is first on PYTHONPATH in a trial, so `site` imports this file at
 process of the examined program. It must be fast, silent and harmless.
 """
 
+# ruff: noqa: PTH100, PTH118, PTH120, SIM105 - pathlib and contextlib would cost every Python process their import
+
 import os
 import sys
 
@@ -17,9 +19,7 @@ def _observe() -> None:
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     if "penstock" not in sys.modules:
         start = os.path.join(package, "__init__.py")
-        spec = importlib.util.spec_from_file_location(
-            "penstock", start, submodule_search_locations=[package]
-        )
+        spec = importlib.util.spec_from_file_location("penstock", start, submodule_search_locations=[package])
         if spec is None or spec.loader is None:
             return
         module = importlib.util.module_from_spec(spec)
