@@ -49,6 +49,7 @@ OBSERVED_LOADER_S = 12.0
 OBSERVED_MIN_S = 3.0
 # Of the whole budget, for the end of the last trial: looks at a stuck program, and the end of its processes.
 RESERVE = 0.06
+OURS = "the program with penstock's loader in place"
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
@@ -120,14 +121,23 @@ class Exam:
         return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
 
     def _climb(self, observed: Trial) -> None:
-        """The reference pass of every loader that was used, two at a time where that disturbs nobody."""
+        """The reference pass of every loader that was used, two at a time where that disturbs nobody.
+
+        Of a program that was stopped the run with our own loader is wanted in any case: it goes along.
+        """
         facts = Facts(observed=observed)
         keys = [loader.key for loader in summary.distinct(facts)]
         asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
         is_slow = any(each.is_worth_a_trial for each in slow_loaders(facts))
-        is_quiet = observed.outcome == "ok" and is_roomy(observed.host) and not is_slow
+        is_quiet = observed.outcome != "oom" and is_roomy(observed.host) and not is_slow
+        if is_quiet and observed.outcome != "ok" and self._tries_ours:
+            asked.append((_with_our_loader(observed), OURS))
         done = self.trials.abreast(asked, at_once=ABREAST if is_quiet else 1)
-        self.rungs += [trial for trial in done if trial is not None]
+        self.rungs += [trial for trial in done if trial is not None and trial.plan.drive == "loader"]
+
+    @property
+    def _tries_ours(self) -> bool:
+        return self.options.experiments and not self.options.quick
 
     def _climb_for_speed(self, observed: Trial) -> None:
         """The rungs of loaders on which the program waits, each alone on the machine."""
@@ -305,22 +315,15 @@ class Exam:
         return self._bench(again, plan.change)
 
     def _try_ours(self, layers: list[list[Finding]], observed: Trial) -> None:
-        """Our loader in torch's place, once for each sick loader."""
-        if not self.options.experiments or self.options.quick:
+        """The program with our loader in torch's place, as `penstock run` would run it, if it is sick."""
+        is_sick = any(finding.severity != "info" for layer in layers for finding in layer)
+        if not is_sick or not self._tries_ours:
             return
-        tried: dict[str | None, Trial | None] = {}
-        for finding in order(layers):
-            if finding.severity != "info" and finding.loader not in tried:
-                tried[finding.loader] = self._ours(finding.loader, observed)
+        plan = _with_our_loader(observed)
+        known = self.trials.like(plan)
+        ours = known[-1] if known else self.trials.run(plan, OURS)
         for layer in layers:
-            layer[:] = [self._with_ours(finding, tried.get(finding.loader), observed) for finding in layer]
-
-    def _ours(self, key: str | None, observed: Trial) -> Trial | None:
-        """The program with our loader: a trial that an experiment has run already, or a new one."""
-        plan = dataclasses.replace(observed.plan, loader=line_of(key)).plus(Change(use_penstock=True))
-        driven = dataclasses.replace(plan, drive="loader", loader=key)
-        known = self.trials.like(plan) + self.trials.like(driven)
-        return known[-1] if known else self.trials.run(plan, "the program with penstock's loader in place")
+            layer[:] = [self._with_ours(finding, ours, observed) for finding in layer]
 
     def _with_ours(self, finding: Finding, ours: Trial | None, observed: Trial) -> Finding:
         if ours is None or finding.severity == "info":
@@ -363,6 +366,10 @@ def is_roomy(host: HostSeen) -> bool:
     """Whether two trials at a time cannot be each other's illness."""
     has_shm = not host.shm_size or host.shm_free >= ROOMY_SHM
     return has_shm and host.cpus >= ABREAST and (not host.memory_limit or host.memory_limit >= ROOMY_MEMORY)
+
+
+def _with_our_loader(observed: Trial) -> Plan:
+    return dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
 
 
 def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Plan:
