@@ -74,7 +74,10 @@ class Visit:
     def _show(self, report: Report) -> None:
         if self._has_stdout and self.is_quiet:
             return
-        as_text.show(report, self._console(is_error=self._has_stdout))
+        try:
+            as_text.show(report, self._console(is_error=self._has_stdout, is_forced=bool(self.color)))
+        except UnicodeError:
+            traceback.print_exc()  # the report is still delivered, and its status kept
 
     def _mended(self, report: Report) -> Report:
         """Write the patches, examine again, and take them back if the program no longer runs."""
@@ -118,12 +121,13 @@ class Visit:
         """Whether standard output belongs to a format that a program reads."""
         return self.options.format != "text" and self.options.output is None
 
-    def _console(self, *, is_error: bool) -> Console:
+    def _console(self, *, is_error: bool, is_forced: bool = False) -> Console:
         is_plain = self.color is False or (self.color is None and bool(os.environ.get("NO_COLOR")))
         return Console(
             stderr=is_error,
             color_system=None if is_plain else "auto",
-            force_terminal=True if self.color else None,
+            no_color=is_plain,
+            force_terminal=True if is_forced else None,
             highlight=False,
         )
 
@@ -133,9 +137,9 @@ class Visit:
 
 
 def _patches(report: Report) -> list[str]:
-    """The patches of what was found and not refuted, worst first, each once."""
-    meant = (finding for finding in report.findings if finding.proof.status != "refuted")
-    return list(dict.fromkeys(each.prescription.patch for each in meant if each.prescription.patch))
+    """The patches of what makes the program sick and was not refuted, worst first, each once."""
+    sick = [each for each in report.findings if each.severity != "info" and each.proof.status != "refuted"]
+    return list(dict.fromkeys(each.prescription.patch for each in sick if each.prescription.patch))
 
 
 def _formatted(report: Report, name: str) -> str:

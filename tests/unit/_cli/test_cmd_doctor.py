@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from penstock._cli.cmd_doctor import command
+from penstock._clinic.finding import Proof
+from penstock._render import as_text
 from tests.unit._render import reports
 
 
@@ -193,8 +195,21 @@ def test_without_a_terminal_there_is_no_colour(arguments):
     assert "\x1b" not in run(Exam(reports.SHM), "train.py", *arguments).stdout
 
 
-def test_colour_can_be_asked_for():
-    assert "\x1b[1;31merror PS201" in run(Exam(reports.SHM), "train.py", "--color").stdout
+def test_colour_can_be_asked_for(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    result = run(Exam(reports.SHM, says=["observed run"]), "train.py", "--color")
+    assert "\x1b[1;31merror PS201" in result.stdout
+    assert "\x1b" not in result.stderr
+
+
+def test_a_report_that_the_terminal_cannot_show_is_delivered_all_the_same(folder, monkeypatch):
+    def show(report, console):
+        raise UnicodeError("odd terminal")
+
+    monkeypatch.setattr(as_text, "show", show)
+    result = run(Exam(reports.SHM), "train.py", "--format", "json", "--output", "report.json")
+    assert result.exit_code == 1
+    assert json.loads((folder / "report.json").read_text())["verdict"] == "sick"
 
 
 # ---- --fix ---------------------------------------------------------------------------------------
@@ -234,9 +249,9 @@ def test_a_patch_that_no_longer_fits_is_refused(folder):
     assert (folder / "train.py").read_text() == "changed = 1\n"
 
 
-def test_a_patch_of_a_refuted_finding_is_not_written(folder):
-    refuted = dataclasses.replace(reports.PICKLING.findings[0].proof, status="refuted")
-    finding = dataclasses.replace(reports.PICKLING.findings[0], proof=refuted)
+@pytest.mark.parametrize("change", [{"proof": Proof("refuted", "x")}, {"severity": "info"}])
+def test_a_patch_of_a_refuted_finding_or_of_a_remark_is_not_written(folder, change):
+    finding = dataclasses.replace(reports.PICKLING.findings[0], **change)
     run(Exam(dataclasses.replace(reports.PICKLING, findings=(finding,))), "train.py", "--fix")
     assert (folder / "train.py").read_text() == reports.TRAIN
 
