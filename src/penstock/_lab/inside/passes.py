@@ -333,7 +333,7 @@ class Pass:
         context = self._context
         self._observer.report(error, "next", loader=context.loader, iterator=context.number)
         iterator = self._gone()
-        self._deaths(getattr(iterator, "_workers", ()))
+        self._deaths(getattr(iterator, "_workers", ()), getattr(iterator, "_workers_status", ()))
         self._finish("raised")
         self._observer.drive.broke(error)
 
@@ -343,10 +343,11 @@ class Pass:
         self._shutdown = round(seconds, 6)
         self._deaths(workers)
 
-    def _deaths(self, workers: Any) -> None:
+    def _deaths(self, workers: Any, expected: Any = ()) -> None:
+        """Tell of workers that are gone; where one is still `expected` to work, status 0 is a death too."""
         for number, worker in enumerate(workers):
             status = getattr(worker, "exitcode", None)
-            if status:
+            if status or (status == 0 and number < len(expected) and expected[number]):
                 self._say("died", worker=number, child=worker.pid, status=status)
 
     @quiet
