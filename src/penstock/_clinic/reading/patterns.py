@@ -130,6 +130,11 @@ def is_process_lock(name: str) -> bool:
     return last in PROCESS_LOCKS and (base in MULTIPROCESSING or base.endswith(("Manager", "mp")))
 
 
+def a(thing: str) -> str:
+    """A name with its article, by its sound."""
+    return f"an {thing}" if thing.startswith(("HDF5", "LMDB", "SQLite", "s3fs", "xz")) else f"a {thing}"
+
+
 LONGEST = 72  # characters of a line that is quoted
 
 

@@ -2,6 +2,7 @@
 import zipfile
 from pathlib import Path
 
+import h5py
 import lmdb
 from torch.utils import data
 
@@ -34,6 +35,17 @@ class Rows(data.Dataset):
     def fetch(self, number):
         with self.env.begin() as transaction:
             return transaction.get(b"%d" % number)
+
+
+class Parts(data.Dataset):
+    def __init__(self, path):
+        file = h5py.File(path)
+        self.images = file["images"]  # finds PS115
+        self.file = h5py.File(path)
+        self.labels = self.file["labels"]  # finds PS115
+
+    def __getitem__(self, number):
+        return self.images[number], self.labels[number]
 
 
 def make(workers):

@@ -27,10 +27,14 @@ class Closed(Dataset):
     def __init__(self, path):
         self.file = h5py.File(path)
         self.images = self.file["images"][:]
+        self.labels = self.file["labels"]
         self.file.close()
+        file = h5py.File(path)
+        self.masks = file["masks"][()]
+        self.names = list(file["names"])
 
     def __getitem__(self, index):
-        return self.images[index], self.file.name
+        return self.images[index], self.file.name, self.masks[index], self.names[index]
 
 
 class ByPlace(Dataset):

@@ -31,7 +31,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.reading.classes import Assignment, ClassRead
 from penstock._clinic.reading.module import FUNCTIONS, Module
-from penstock._clinic.reading.patterns import CLIENTS, FILES, THREAD_LOCKS, is_local, made_by, quoted
+from penstock._clinic.reading.patterns import CLIENTS, FILES, THREAD_LOCKS, a, is_local, made_by, quoted
 from penstock._clinic.reading.program import SHIPPING, LoaderMade, Program, program, site
 from penstock._lab.plan import Change
 
@@ -139,7 +139,7 @@ def _kind(each: Assignment) -> str | None:
     if made is None or made[0] == "os.open":
         return None
     found = FILES.get(made[0]) or THREAD_LOCKS.get(made[0]) or CLIENTS.get(made[0])
-    return f"a {found}" if found else None
+    return a(found) if found else None
 
 
 def _arguments(read: Program, loader: LoaderMade) -> Iterator[tuple[ast.AST, Module, str]]:

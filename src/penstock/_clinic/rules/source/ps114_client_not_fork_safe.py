@@ -34,7 +34,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import Assignment, ClassRead
-from penstock._clinic.reading.patterns import CLIENTS, FETCHING, is_none, made_by, quoted
+from penstock._clinic.reading.patterns import CLIENTS, FETCHING, a, is_none, made_by, quoted
 from penstock._clinic.reading.program import program, site
 
 
@@ -64,7 +64,7 @@ class ClientNotForkSafe:
         return suspicion(
             self,
             site(each.module, each.node),
-            f"`{dataset.name}.{each.attribute}` is a {kind} made in `{each.method.name}`: forked workers "
+            f"`{dataset.name}.{each.attribute}` is {a(kind)} made in `{each.method.name}`: forked workers "
             "share its connections and lose its threads",
             Prescription(
                 change=f"make `self.{each.attribute}` on first use in each process",

@@ -35,10 +35,11 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
-from penstock._clinic.reading.classes import Assignment, ClassRead, Place
+from penstock._clinic.reading.classes import Assignment, ClassRead, Place, is_self
 from penstock._clinic.reading.patterns import (
     FETCHING,
     FILES,
+    a,
     calls,
     is_none,
     is_own_call,
@@ -50,6 +51,7 @@ from penstock._clinic.reading.program import LoaderMade, Program, program, site
 
 # Reading that needs no common position: os.pread, mmap. A name or a number tells nothing of the position.
 POSITIONLESS = frozenset({"os.pread", "os.preadv", "os.fstat", "mmap.mmap", "os.stat"})
+READ_BY_PARTS = frozenset({"HDF5 file", "NetCDF file"})
 HARM = "forked workers share its position and get each other's bytes"
 OTHER_HARM = dict.fromkeys(
     ("LMDB environment", "SQLite connection", "HDF5 file", "NetCDF file", "raster file"),
@@ -84,13 +86,15 @@ class HandleSharedAcrossFork:
     ) -> Finding:
         name = f"{dataset.name}.{each.attribute}"
         node, place = use
+        is_part = isinstance(each.value, ast.Subscript)
+        thing = f"part of {a(kind)}" if is_part else a(kind)
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="warning",
             message=(
-                f"`{name}` is a {kind} opened in `{each.method.name}` and read in "
-                f"`{place.function.name}`: {OTHER_HARM.get(kind, HARM)}"
+                f"`{name}` is {thing} opened in `{each.method.name}` and read in `{place.function.name}`: "
+                f"{OTHER_HARM.get(kind, HARM)}"
             ),
             prescription=Prescription(
                 change=f"keep the path, and open `self.{each.attribute}` on first use in each process",
@@ -109,10 +113,33 @@ class HandleSharedAcrossFork:
 def _opened(dataset: ClassRead) -> Iterator[tuple[Assignment, str]]:
     """Handles that stay open after the making, and what they are."""
     for each in dataset.made():
-        made = made_by(each.value, each.module)
-        kind = FILES.get(made[0]) if made else None
+        kind = _kind(each, dataset)
         if kind is not None and not _is_dropped(dataset, each.attribute):
             yield each, kind
+
+
+def _kind(each: Assignment, dataset: ClassRead) -> str | None:
+    """What is opened here: a handle, or a part of one that reads through it (`h5py.File(path)["images"]`)."""
+    node = each.value
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.JoinedStr)):
+        kind = _opened_by(node.value, each, dataset)
+        return kind if kind in READ_BY_PARTS else None
+    return _opened_by(node, each, dataset, is_whole=True)
+
+
+def _opened_by(node: ast.expr, each: Assignment, dataset: ClassRead, *, is_whole: bool = False) -> str | None:
+    made = made_by(node, each.module)
+    if made is not None:
+        return FILES.get(made[0])
+    if is_whole:
+        return None
+    if isinstance(node, ast.Name):
+        found = (made_by(bound, each.module) for bound in each.module.bound(node.id, node))
+    elif isinstance(node, ast.Attribute) and is_self(node.value) and not _is_dropped(dataset, node.attr):
+        found = (made_by(one.value, one.module) for one in dataset.assigned(node.attr))
+    else:
+        return None
+    return next((FILES[one[0]] for one in found if one is not None and one[0] in FILES), None)
 
 
 def _is_dropped(dataset: ClassRead, attribute: str) -> bool:

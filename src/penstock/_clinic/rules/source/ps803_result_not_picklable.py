@@ -27,7 +27,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import ClassRead, Place
-from penstock._clinic.reading.patterns import FILES, made_by, quoted
+from penstock._clinic.reading.patterns import FILES, a, made_by, quoted
 from penstock._clinic.reading.program import Program, program, site
 from penstock._clinic.reading.values import returns
 
@@ -91,4 +91,4 @@ def _kind(node: ast.expr, place: Place) -> str | None:
         made_by(node, place.module) if isinstance(node, ast.Call) and place.module.dotted(node.func) else None
     )
     kind = FILES.get(made[0]) if made else None
-    return f"a {kind}" if kind and kind != "file descriptor" else None
+    return a(kind) if kind and kind != "file descriptor" else None
