@@ -121,7 +121,7 @@ def has_moved(last: Beat, beat: Beat, step_s: float) -> bool:
         beat.nbytes != last.nbytes
         or beat.run_s - last.run_s > _BUSY * step_s
         or beat.queued_s - last.queued_s > _STARVED * step_s
-        or beat.state == "D"
+        or beat.state in {"R", "D"}
     )
 
 

@@ -26,6 +26,7 @@ TICK_S = 0.05
 FRESH_S = 1.5  # stacks younger than that show what is
 AGAIN_S = 5.0  # between two looks of one silence
 MOST_EXTRA = 0.5  # of the time limit, on a machine that is busy with other things
+MOST_EXTRA_S = 20.0
 NEWS_S = 1.0  # between two words of progress
 
 
@@ -84,11 +85,13 @@ class Watch:
         return self._sample(now) if now >= self._sample_at else None
 
     def _starved_s(self) -> float:
-        """How long the program wanted to run and was not let: it is not to blame, up to a point."""
-        if time.monotonic() - self._began_at < self._plan.max_s:
+        """How long the program wanted to run and others had the CPUs: not its fault, up to a point."""
+        elapsed_s = time.monotonic() - self._began_at
+        if elapsed_s < self._plan.max_s or not self._vitals:
             return 0.0
         queued_s = look.beat(self._patient.pid, only_main=True).queued_s
-        return min(queued_s, self._plan.max_s * MOST_EXTRA)
+        own = self._vitals[-1].cpu_s / (elapsed_s * host.cpu_count())  # its own workers had these
+        return min(queued_s * max(0.0, 1.0 - own), self._plan.max_s * MOST_EXTRA, MOST_EXTRA_S)
 
     def _sample(self, now: float) -> str | None:
         processes = tree.quick_below(self._patient.warden)

@@ -104,8 +104,9 @@ def test_waiting_for_a_cpu_is_a_move():
     assert has_moved(Beat(queued_s=1.0), Beat(queued_s=1.2), 0.25)
 
 
-def test_waiting_for_a_disk_is_a_move():
-    assert has_moved(Beat(), Beat(state="D"), 0.25)
+@pytest.mark.parametrize("state", ["R", "D"])
+def test_a_thread_that_could_run_or_waits_for_a_disk_is_a_move(state):
+    assert has_moved(Beat(), Beat(state=state), 0.25)
 
 
 def test_a_birth_and_a_death_are_moves():

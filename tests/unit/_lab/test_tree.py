@@ -52,3 +52,8 @@ def test_the_kill_of_what_is_gone_does_no_harm():
 def test_only_the_beginning_of_a_large_file_is_read(tmp_path):
     (tmp_path / "large").write_bytes(b"x" * 200_000)
     assert len(tree.slurp(str(tmp_path / "large"), 100_000)) == 100_000
+
+
+def test_a_kernel_without_lists_of_children_is_no_obstacle(family, monkeypatch):
+    monkeypatch.setattr("os.path.exists", lambda _: False)
+    assert family.pid in {process.pid for process in tree.quick_below(os.getpid())}
