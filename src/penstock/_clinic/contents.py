@@ -72,6 +72,26 @@ def random_share(facts: Facts, key: str) -> float | None:
     return sum(len(known[index]) > 1 for index in twice) / len(twice) if twice else None
 
 
+def recurring_share(facts: Facts, key: str) -> float | None:
+    """Of the contents of a stream, those that come again in another pass, in whichever place.
+
+    Order may be left to chance where contents are not. None where there is but one pass.
+    """
+    passes = [set(reading.values()) for trial in facts.trials for reading in _streamed(trial, key)]
+    if len(passes) < 2:  # noqa: PLR2004 - two of them are compared
+        return None
+    # The larger of two passes is the one in which the other's contents must be.
+    *others, largest = sorted(passes, key=len)
+    return max(len(each & largest) / len(each) for each in others)
+
+
+def _streamed(trial: Trial, key: str) -> list[dict[Any, str]]:
+    found: dict[int, dict[Any, str]] = defaultdict(dict)
+    for seen in samples(trial, key):
+        found[seen.iterator][seen.worker, keyed(seen.index)] = seen.digest
+    return list(found.values())
+
+
 def streams(trial: Trial, key: str, number: int) -> dict[int, Reading]:
     """By worker: what it made in one pass, by its number in that worker (some may have gone unseen)."""
     found: dict[int, Reading] = defaultdict(dict)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.data.ps302_rng_repeated import RngRepeated
-from tests.rules.seen import facts, fetches, samples, trial, zero
+from penstock._lab.record import DatasetSeen
+from tests.rules.seen import facts, fetches, loader, samples, trial, zero
 
 RANDOM = zero(samples=(*samples(range(20)), *samples(range(100, 120), iterator=1)))
 SETTLED = zero(samples=(*samples(range(20)), *samples(range(20), iterator=1)))
@@ -81,3 +82,14 @@ def test_persistent_workers_that_go_on_drawing_are_left_alone():
     second = fetches(4, workers=1, iterator=1, rngs=drawing(lambda _, number: f"{number + 4}"))
 
     assert not found(trial(fetches=(*first, *second)))
+
+
+def test_a_stream_whose_order_alone_is_left_to_chance_is_left_alone():
+    stream = loader(dataset=DatasetSeen(type="Lines", is_iterable=True))
+    drawn = fetches(4, rngs=drawing(lambda _, number: f"{number}"))
+    observed = trial(stream, fetches=drawn, samples=samples(range(20), worker=0))
+    shuffled = zero(loaders=(stream,), samples=samples(range(19, -1, -1)))
+    random = zero(loaders=(stream,), samples=samples(range(100, 120)))
+
+    assert not found(observed, shuffled)
+    assert found(observed, random)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock._clinic import amounts
-from penstock._clinic.contents import random_share
+from penstock._clinic.contents import random_share, recurring_share
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
@@ -41,6 +41,8 @@ from penstock._lab.record import LoaderSeen, Trial
 MOVES = 2
 # Of what was read twice, what must differ: below it samples do not depend on chance.
 RANDOM = 0.1
+# Of a stream's contents that come again in another pass, what shows that only the order is left to chance.
+SETTLED = 0.3
 # torch's own names for the generators that it seeds.
 GLOBAL = frozenset({"random", "numpy.random", "torch"})
 
@@ -69,8 +71,8 @@ class RngRepeated:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader with a generator that repeats."""
         for loader in facts.loaders:
-            chance = random_share(facts, loader.key)
-            if chance is not None and chance < RANDOM and not loader.dataset.is_iterable:
+            chance = _chance(facts, loader)
+            if chance is not None and chance < RANDOM:
                 continue
             repeats = [each for trial in facts.trials for each in _repeats(trial, loader)]
             if repeats:
@@ -102,6 +104,16 @@ class RngRepeated:
                 ),
             ),
         )
+
+
+def _chance(facts: Facts, loader: LoaderSeen) -> float | None:
+    """How much of the contents of samples is left to chance; of a stream, whatever its order."""
+    if not loader.dataset.is_iterable:
+        return random_share(facts, loader.key)
+    again = recurring_share(facts, loader.key)
+    if again is None:
+        return None
+    return 0.0 if again >= SETTLED else 1.0 - again
 
 
 def _repeats(trial: Trial, loader: LoaderSeen) -> Iterator[_Repeat]:

@@ -9,9 +9,9 @@ room. With the sharing strategy `file_system` every tensor has a file with a nam
 is killed leaves behind; so does a dataset that makes `SharedMemory` and does not unlink it.
 
 ## How we know
-Names that are in `/dev/shm` after the program has ended by itself, were not before, and were made by one of its
-processes; or Python's own count of what was leaked. Names from earlier programs count when their maker is dead
-and they take a good part of the mount.
+Names that are in `/dev/shm` after the program has ended by itself, were not before, and were made by one of
+its processes; or Python's own count of what was leaked. Names from earlier programs count when their maker is
+dead and they take a good part of the mount.
 
 ## What to do
 Leave the sharing strategy at `file_descriptor`; call `unlink()` on each `SharedMemory`; remove what dead

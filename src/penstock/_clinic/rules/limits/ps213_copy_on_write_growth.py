@@ -36,10 +36,10 @@ from penstock._lab.record import LoaderSeen, Thing, Trial
 
 # Elements of a list: ten times fewer are some megabytes, which any program spends on its imports.
 MANY = 50_000
-# Growth of all workers that is worth a word: below it, an allocator's arenas explain as much.
-WORTH = 24 << 20
-# And as a share of what the lists themselves take; below it they cannot be what grows.
-SHARE = 0.1
+# Growth of all workers that must have been seen: below it, an allocator's arenas explain as much.
+SEEN = 12 << 20
+# What it can come to in all workers, to be worth a word: a list of file names of a usual dataset is less.
+WORTH = 64 << 20
 # Bytes of a small object and its place in a list, where nobody has counted them.
 OBJECT = 120
 
@@ -120,7 +120,7 @@ def _grown(trial: Trial, loader: LoaderSeen) -> _Grown | None:
         seen=sum(each.gained for each in slopes.values()),
         workers=len({seen.pid for seen in growth.fetches(trial, loader.key)}),
     )
-    return grown if grown.seen >= max(WORTH, SHARE * grown.most) else None
+    return grown if grown.seen >= SEEN and grown.most * grown.workers >= WORTH else None
 
 
 def _lists(trial: Trial, loader: LoaderSeen) -> tuple[Thing, ...]:

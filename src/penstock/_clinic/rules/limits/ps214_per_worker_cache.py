@@ -39,7 +39,7 @@ from penstock._lab.record import LoaderSeen, Trial
 SEEN = 16 << 20
 # What all copies will take once the dataset has been seen, to be worth an alarm: an absolute sum that any
 # machine notices, or a share of what there is.
-MUCH = 512 << 20
+MUCH = 256 << 20
 SHARE = 0.2
 _TENTH = 0.1  # of its elements, that a cache still gains at the end of a trial when it is not bounded
 
