@@ -20,6 +20,7 @@ class Module:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self.tree = file.tree
+        self.lines = file.text.splitlines()
         self.nodes: list[ast.AST] = []  # from the outside inwards
         self.parents: dict[ast.AST, ast.AST] = {}
         self.imports: dict[str, str] = {}  # name in this file: dotted name of what it is

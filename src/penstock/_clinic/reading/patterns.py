@@ -140,7 +140,6 @@ LONGEST = 72  # characters of a line that is quoted
 
 def quoted(module: Module, node: ast.AST) -> str:
     """The line on which a node stands, for evidence."""
-    lines = module.file.text.splitlines()
     number = int(getattr(node, "lineno", 0))
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    line = module.lines[number - 1].strip() if 0 < number <= len(module.lines) else ""
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

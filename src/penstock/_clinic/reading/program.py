@@ -331,8 +331,11 @@ def program(source: Source) -> Program:
 
 def site(module: Module, node: ast.AST, symbol: str = "") -> Site:
     """The place of a node, for a finding."""
-    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", -1) + 1
-    return Site(module.file.path, line, symbol or symbol_of(module, node), column)
+    line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", -1)
+    text = module.lines[line - 1] if 0 < line <= len(module.lines) else ""
+    # Syntax trees count bytes, and people characters.
+    column = offset if text.isascii() else len(text.encode()[: max(0, offset)].decode(errors="ignore"))
+    return Site(module.file.path, line, symbol or symbol_of(module, node), column + 1)
 
 
 def symbol_of(module: Module, node: ast.AST) -> str:

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from penstock._clinic import source
-from penstock._clinic.reading.program import Program, program
+from penstock._clinic.reading.program import Program, program, site
 
 
 def read(text, **files):
@@ -188,3 +188,9 @@ def test_a_program_is_read_once():
     one = source.read_text("x = 1")
     assert program(one) is program(one)
     assert program(one) is not program(source.read_text("x = 1"))
+
+
+def test_columns_count_characters():
+    made = read(IMPORT + "größe = 1; loader = DataLoader([])")
+    (found,) = made.loaders
+    assert site(found.module, found.node).column == len("größe = 1; loader = ") + 1
