@@ -143,7 +143,6 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
     "storage-bound": ("not-fed-fast-enough",),
     "transform-bound": ("not-fed-fast-enough",),
     "stop-iteration-truncates": ("wrong-length",),
-    "iterator-rebuilt-each-step": ("workers-restarted", "slow-worker-start", "slow-shutdown"),
     "iterable-not-sharded": ("wrong-length",),
     "wrong-length": ("dataset-raises",),
     "shm-exhausted": ("worker-segfault", "worker-exited", "result-not-picklable", "blocking-io"),
