@@ -40,12 +40,17 @@ class Facts:
 
     @property
     def loaders(self) -> tuple[LoaderSeen, ...]:
-        """The loaders that the program used, in order of their first pass, then those only made."""
+        """The loaders that the program used, in order of their first pass, then those only made.
+
+        One that a worker made for itself is a part of the dataset: nobody can set its workers alone.
+        """
         if self.observed is None:
             return ()
         used = list(dict.fromkeys(seen.loader for seen in self.observed.iterators))
         rank = {key: place for place, key in enumerate(used)}
-        return tuple(sorted(self.observed.loaders, key=lambda seen: rank.get(seen.key, len(rank))))
+        workers = {pid for seen in self.observed.iterators for pid in seen.workers}
+        own = (seen for seen in self.observed.loaders if seen.pid not in workers)
+        return tuple(sorted(own, key=lambda seen: rank.get(seen.key, len(rank))))
 
     def rungs(self, key: str) -> tuple[Trial, ...]:
         """The ladder of one loader, lowest num_workers first; the user's own setting comes last."""
