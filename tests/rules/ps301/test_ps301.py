@@ -94,3 +94,12 @@ def test_a_map_style_dataset_is_another_matter():
     same = (*samples(range(10), worker=0), *samples(range(10), worker=1))
 
     assert not found(trial(samples=same))
+
+
+def test_names_that_all_workers_yield_in_an_order_of_their_own_are_found():
+    first, second = samples(range(10), worker=0), samples(range(100, 110), worker=1)
+    named = [dataclasses.replace(each, parts=(each.digest, f"name {each.index}")) for each in first]
+    turned = [dataclasses.replace(each, parts=(each.digest, f"name {9 - each.index}")) for each in second]
+    observed = trial(STREAM, samples=(*named, *turned), iterators=(passed(samples=20),))
+
+    assert found(observed, alone(10))[0].severity == "error"

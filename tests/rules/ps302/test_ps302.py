@@ -50,6 +50,7 @@ def test_a_global_generator_that_every_worker_seeds_alike_is_found():
 
     assert "every worker seeds it alike" in finding.message
     assert "worker_init_fn" in finding.prescription.change
+    assert finding.experiments[0].change.settings == {"worker_init_fn": None}
 
 
 def test_generators_seeded_in_each_worker_and_epoch_are_left_alone():

@@ -1,33 +1,62 @@
-"""Attributes of the dataset that have changed since its persistent workers were started."""
+"""Attributes of the dataset that have changed since its persistent workers were started.
+
+Plain values are compared; of functions, objects and containers near the top, whether they are still the same
+and how many elements they have. With workers the consumer's own copy is touched by nobody but the program.
+"""
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
+from penstock._lab.inside.walk import walk
+
 _SIMPLE = (int, float, bool, str, type(None))
+_CONTAINERS = (list, tuple, dict, set)
 _MOST = 200  # attributes that are looked at
+_NEAR = 2  # steps from the dataset to an object that may have been replaced
 _SEEN = "_penstock_attributes"
 
 
 def changed(loader: Any) -> dict[str, str]:
     """What persistent workers do not know; empty at the first pass, which remembers how it was."""
-    now = _simple(loader.dataset)
+    now = _told(loader.dataset)
     before = loader.__dict__.get(_SEEN)
     if before is None or getattr(loader, "_iterator", None) is None:
         loader.__dict__[_SEEN] = now
         return {}
+    both = [path for path in now if path in before and not _is_same(before[path], now[path])]
+    # A part of something that was replaced is told with it.
     return {
-        path: f"{before[path]!r} → {now[path]!r}"[:200]
-        for path in now
-        if path in before and before[path] != now[path]
+        path: f"{_said(before[path])} → {_said(now[path])}"[:200]
+        for path in both
+        if not any(path != other and path.startswith((f"{other}.", f"{other}[")) for other in both)
     }
 
 
-def _simple(dataset: Any) -> dict[str, Any]:
-    from penstock._lab.inside.walk import walk
-
-    found: dict[str, Any] = {}
-    for path, value, _ in walk(dataset, "dataset", most=2_000, deepest=4):
-        if isinstance(value, _SIMPLE) and len(found) < _MOST:
-            found[path] = value
+def _told(dataset: Any) -> dict[str, tuple[Any, int]]:
+    """By path: the value, which is kept so that no other gets its identity, and its number of elements."""
+    found: dict[str, tuple[Any, int]] = {}
+    for path, value, depth in walk(dataset, "dataset", most=2_000, deepest=4):
+        is_near = 0 < depth <= _NEAR and "[" not in path
+        if (isinstance(value, _SIMPLE) or is_near) and len(found) < _MOST:
+            found[path] = (value, len(value) if isinstance(value, _CONTAINERS) else -1)
     return found
+
+
+def _is_same(before: tuple[Any, int], now: tuple[Any, int]) -> bool:
+    (old, old_count), (new, new_count) = before, now
+    if isinstance(old, _SIMPLE) and isinstance(new, _SIMPLE):
+        return type(old) is type(new) and (old == new or repr(old) == repr(new))
+    if isinstance(old, types.MethodType) and isinstance(new, types.MethodType):
+        return old.__func__ is new.__func__ and old.__self__ is new.__self__
+    return old is new and old_count == new_count
+
+
+def _said(told: tuple[Any, int]) -> str:
+    value, count = told
+    if isinstance(value, _SIMPLE):
+        return repr(value)[:80]
+    if count >= 0:
+        return f"{type(value).__name__} of {count}"
+    return str(getattr(value, "__qualname__", None) or f"a {type(value).__name__}")[:80]

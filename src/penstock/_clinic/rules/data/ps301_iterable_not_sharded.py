@@ -168,7 +168,7 @@ def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
 
 
 def _has_common_parts(trial: Trial, loader: LoaderSeen, number: int) -> bool:
-    """Whether a part of the samples that no chance changes (a name, a label) is the same place by place."""
+    """Whether a part of the samples that no chance changes (a name, a label) is common to all workers."""
     lines: dict[int, dict[int, Reading]] = defaultdict(lambda: defaultdict(dict))
     for seen in samples(trial, loader.key):
         if seen.iterator == number and seen.worker >= 0:
@@ -180,8 +180,7 @@ def _has_common_parts(trial: Trial, loader: LoaderSeen, number: int) -> bool:
 def _is_common(columns: list[Reading]) -> bool:
     if len(columns) < 2 or len(set(columns[0].values())) < 2:  # noqa: PLR2004 - two of anything
         return False
-    pairs = [compare(*pair) for pair in itertools.pairwise(columns)]
-    return all(pair.both >= FEW and not pair.differ for pair in pairs)
+    return all(_overlap(*pair, VARIED) for pair in itertools.pairwise(columns))
 
 
 def _whole(trial: Trial | None, loader: LoaderSeen) -> int:

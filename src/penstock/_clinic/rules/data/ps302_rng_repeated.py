@@ -96,14 +96,19 @@ class RngRepeated:
             evidence=tuple(_evidence(repeat, chance)),
             where=loader.dataset.site or loader.site,
             loader=loader.key,
-            experiments=(
-                Experiment(
-                    title="the same loader, its generators seeded in each worker and epoch",
-                    change=Change(mends=("reseed-rng-objects",)),
-                    epochs=1 if several else 2,
-                ),
-            ),
+            experiments=(_experiment(repeat),),
         )
+
+
+def _experiment(repeat: _Repeat) -> Experiment:
+    epochs = 1 if len(repeat.workers) > 1 else 2
+    if repeat.is_global:
+        change = Change(settings={"worker_init_fn": None})
+        return Experiment("the same loader without worker_init_fn", change, epochs=epochs)
+    change = Change(mends=("reseed-rng-objects",))
+    return Experiment(
+        "the same loader, its generators seeded in each worker and epoch", change, epochs=epochs
+    )
 
 
 def _chance(facts: Facts, loader: LoaderSeen) -> float | None:

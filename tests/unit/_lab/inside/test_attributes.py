@@ -1,0 +1,69 @@
+"""Attributes that persistent workers do not see."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from penstock._lab.inside.attributes import changed
+
+
+class Data:
+    def __init__(self):
+        self.epoch = 0
+        self.rate = float("nan")
+        self.transform = len
+        self.files = ["a", "b"]
+        self.inner = SimpleNamespace(level=1)
+
+
+@pytest.fixture
+def loader():
+    made = SimpleNamespace(dataset=Data(), _iterator=None)
+    assert changed(made) == {}  # the first pass remembers
+    made._iterator = object()
+    return made
+
+
+def test_nothing_changed(loader):
+    assert changed(loader) == {}
+
+
+def test_a_number(loader):
+    loader.dataset.epoch = 3
+
+    assert changed(loader) == {"dataset.epoch": "0 → 3"}
+
+
+def test_a_number_of_an_object_that_it_holds(loader):
+    loader.dataset.inner.level = 2
+
+    assert changed(loader) == {"dataset.inner.level": "1 → 2"}
+
+
+def test_a_function(loader):
+    loader.dataset.transform = abs
+
+    assert changed(loader) == {"dataset.transform": "len → abs"}
+
+
+def test_a_list_that_grew_and_one_that_was_replaced(loader):
+    loader.dataset.files.append("c")
+    assert changed(loader) == {"dataset.files": "list of 2 → list of 3"}
+
+    loader.dataset.files = ["x", "y"]
+    assert changed(loader) == {"dataset.files": "list of 2 → list of 2"}
+
+
+def test_an_object_that_was_replaced_is_told_without_its_parts(loader):
+    loader.dataset.inner = SimpleNamespace(level=7)
+
+    assert list(changed(loader)) == ["dataset.inner"]
+
+
+def test_workers_that_are_started_again_have_it_all(loader):
+    loader.dataset.epoch = 3
+    loader._iterator = None
+
+    assert changed(loader) == {}

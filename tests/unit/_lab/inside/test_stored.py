@@ -1,0 +1,88 @@
+"""What a dataset stores."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from penstock._lab.inside import stored
+
+
+class Data:
+    def __init__(self, length, held):
+        self.length = length
+        self.items = list(held)
+        self.array = np.zeros((len(self.items), 2))
+        self.tensor = torch.zeros(4)
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+class Endless(Data):
+    def __getitem__(self, index):
+        return index
+
+
+class Broken(Data):
+    def __getitem__(self, index):
+        raise ValueError("no")
+
+
+def test_the_length_of_what_it_holds():
+    assert stored.sizes(Data(3, range(5))) == {"dataset.items": 5, "dataset.array": 5, "dataset.tensor": 4}
+
+
+def test_an_array_that_changed_is_named():
+    data = Data(3, range(5))
+    before = stored.contents(data)
+    data.array += 1
+    data.tensor[0] = 2
+
+    assert stored.changed(before, data) == ["dataset.array", "dataset.tensor"]
+
+
+def test_a_short_list_that_changed_is_named():
+    data = Data(3, range(5))
+    before = stored.contents(data)
+    data.items[1] = 77
+
+    assert stored.changed(before, data) == ["dataset.items"]
+
+
+def test_what_stays_or_is_replaced_is_not_named():
+    data = Data(3, range(5))
+    before = stored.contents(data)
+    assert stored.changed(before, data) == []
+
+    data.array = data.array + 1
+    assert stored.changed(before, data) == []
+
+
+def test_a_dataset_that_ends_where_it_says():
+    assert stored.probe(Data(5, range(5))) == {"reach": 5, "past": []}
+
+
+def test_a_dataset_that_goes_on_past_its_length():
+    found = stored.probe(Data(3, range(50)))
+
+    assert found["reach"] == 50
+    assert len(set(found["past"])) == 4
+
+
+def test_a_dataset_that_is_one_short():
+    found = stored.probe(Data(4, range(5)))
+
+    assert found["reach"] == 5
+    assert len(found["past"]) == 1
+
+
+def test_a_dataset_without_end():
+    assert stored.probe(Endless(3, range(3)))["reach"] is None
+
+
+def test_whatever_a_dataset_raises_stays_inside():
+    assert stored.probe(Broken(3, range(3))) == {}
