@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock._clinic.finding import Finding
-from penstock._render.excerpt import short_path
-from penstock._render.words import plain
+from penstock._render.words import plain, short_path
 
 COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 # What would end a command, and in a property also what would begin the next.

@@ -20,7 +20,7 @@ from penstock._clinic.finding import Finding
 from penstock._clinic.report import Report
 from penstock._lab.record import ProcessLook, ThreadLook
 from penstock._render import drawing, stacks, words
-from penstock._render.excerpt import Excerpt, Read, excerpt, read_lines, short_path
+from penstock._render.excerpt import Excerpt, Read, excerpt, read_lines
 
 AROUND = 3  # lines of source before and after the one that is meant
 TEMPLATE = "report.html.jinja"
@@ -43,6 +43,7 @@ def as_html(report: Report, *, read: Read = read_lines) -> str:
         report=report,
         verdict=words.verdict(report),
         version=__version__,
+        other_way=words.other_way(report.target),
         findings=[_finding(finding, read) for finding in report.findings],
         ladders=list(_ladders(report)),
         curve=drawing.curve(report.memory),
@@ -60,7 +61,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"prose": prose, "plain": words.plain, "number": words.number, "size": words.size}
-    environment.filters |= {"short_path": short_path, "seconds": words.seconds}
+    environment.filters |= {"short_path": words.short_path, "seconds": words.seconds}
     return environment.get_template(TEMPLATE)
 
 
@@ -78,7 +79,7 @@ def _finding(finding: Finding, read: Read) -> dict[str, Any]:
     return {
         "raw": finding,
         "message": words.sentence(finding.message),
-        "place": f"{short_path(where.file)}:{where.line}" if where else "",
+        "place": f"{words.short_path(where.file)}:{where.line}" if where else "",
         "symbol": words.plain(where.symbol) if where else "",
         "source": list(_source(excerpt(where, read=read), read)),
         "patch": list(_patch(finding.prescription.patch or "")),

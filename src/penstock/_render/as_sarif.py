@@ -17,8 +17,8 @@ from penstock import __version__
 from penstock._clinic.finding import Finding
 from penstock._lab.record import Site
 from penstock._render import diffs
-from penstock._render.excerpt import Read, read_lines, short_path
-from penstock._render.words import plain
+from penstock._render.excerpt import Read, read_lines
+from penstock._render.words import plain, short_path
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}

@@ -20,7 +20,7 @@ from rich.text import Text
 from penstock._clinic.finding import Finding
 from penstock._clinic.report import Report, Rung
 from penstock._render import stacks, words
-from penstock._render.excerpt import Read, excerpt, read_lines, short_path, shortened
+from penstock._render.excerpt import Read, excerpt, read_lines, shortened
 
 WIDEST = 100  # columns; longer lines are hard to read
 NARROWEST = 40  # columns; below that lines break where they must
@@ -122,7 +122,7 @@ def _report(report: Report, page: Page, read: Read) -> Iterator[Text]:
 
 def _finding(finding: Finding, report: Report, page: Page, read: Read) -> Iterator[Text]:
     where = finding.where
-    place = f"{short_path(where.file)}:{where.line}" if where else ""
+    place = f"{words.short_path(where.file)}:{where.line}" if where else ""
     title = inked(f"{finding.severity} {finding.code}", STYLES[finding.severity])
     yield from page.heading(title.append(f" {words.plain(finding.cause)}", "bold"), place)
     yield from page.hang(Text(), Text(words.sentence(finding.message)), indent=0)
@@ -195,14 +195,14 @@ def _proof(finding: Finding, page: Page) -> Iterator[Text]:
 
 def _other_way(finding: Finding, report: Report, page: Page) -> Iterator[Text]:
     if finding.cured_by_penstock:
-        command = inked(f"penstock run {short_path(report.target)}", "bold")
+        command = inked(words.other_way(report.target), "bold")
         yield from page.labelled("or", command.append("  (tried here: it cured it)", "green"))
     elif finding.cured_by_penstock is False:
         yield from page.labelled("", inked("penstock run was tried too: it does not cure this", "dim"))
 
 
 def _remark(finding: Finding, page: Page) -> Iterator[Text]:
-    where = f"{short_path(finding.where.file)}:{finding.where.line}: " if finding.where else ""
+    where = f"{words.short_path(finding.where.file)}:{finding.where.line}: " if finding.where else ""
     title = inked(f"info {finding.code} {words.plain(finding.cause)}: ", STYLES["info"])
     yield from page.hang(Text(), title.append(where + words.plain(finding.message)), indent=2)
     change = words.plain(finding.prescription.change)

@@ -81,11 +81,3 @@ def shortened(shown: Excerpt, width: int) -> Excerpt:
     return Excerpt(
         file=shown.file, line=shown.line, text=cut, start=start - first, stop=min(stop - first, width)
     )
-
-
-def short_path(file: str, *, base: Path | None = None) -> str:
-    """The path as the user would write it: relative where the file lies below the working directory."""
-    try:
-        return plain(Path(file).relative_to(base or Path.cwd()))
-    except (ValueError, OSError):
-        return plain(file)

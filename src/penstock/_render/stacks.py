@@ -11,7 +11,6 @@ from rich.text import Text
 
 from penstock._lab.record import Frame, ProcessLook
 from penstock._render import words
-from penstock._render.excerpt import short_path
 
 MOST_FRAMES = 4  # of one process on the screen; the page has them all
 # Parts of a path that say: not the user's own code.
@@ -70,7 +69,7 @@ def place(frame: Frame) -> str:
         before, found, after = file.partition(part)
         if found and before:
             file = after if part in FOREIGN[:2] else after.partition("/")[2]
-    return f"{short_path(file)}:{frame.line}"
+    return f"{words.short_path(file)}:{frame.line}"
 
 
 def is_own(frame: Frame) -> bool:

@@ -50,6 +50,14 @@ def _shown(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+def short_path(file: str, *, base: Path | None = None) -> str:
+    """The path as the user would write it: relative where the file lies below the working directory."""
+    try:
+        return plain(Path(file).relative_to(base or Path.cwd()))
+    except (ValueError, OSError):
+        return plain(file)
+
+
 def sentence(text: str) -> str:
     """The same with a capital letter at its start."""
     safe = plain(text).strip()
@@ -131,6 +139,14 @@ def loader(key: str, report: Report) -> str:
         if line.name not in {"", key} and place.endswith(f"{Path(line.file).name}:{line.line}"):
             return f"{plain(line.name)} ({plain(place)})"
     return plain(place) or "loader"
+
+
+def other_way(target: str) -> str:
+    """How to put our loader in place, for this kind of target."""
+    name = short_path(target)
+    if target.endswith(".py") or "/" in target:
+        return f"penstock run {name}"
+    return "from penstock import DataLoader" if ":" in target else f"penstock run -m {name}"
 
 
 def tally(findings: Iterable[Finding]) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock._lab.record import Site
-from penstock._render.excerpt import Excerpt, excerpt, read_lines, short_path, shortened
+from penstock._render.excerpt import Excerpt, excerpt, read_lines, shortened
 
 
 def marked(line: str, symbol: str) -> str:
@@ -89,9 +89,3 @@ def test_a_binary_has_no_lines(tmp_path):
     file = tmp_path / "x.py"
     file.write_bytes(b"\xff\xfe\x00\x80")
     assert read_lines(str(file)) == []
-
-
-def test_a_path_below_the_working_directory_is_short(tmp_path):
-    assert short_path(str(tmp_path / "a" / "train.py"), base=tmp_path) == "a/train.py"
-    assert short_path("/elsewhere/train.py", base=tmp_path) == "/elsewhere/train.py"
-    assert short_path("train.py") == "train.py"

@@ -139,3 +139,22 @@ def test_a_loader_is_called_as_its_user_calls_it():
 def test_a_sick_report_without_a_finding_is_still_a_sentence():
     assert words.verdict(Report("train.py", "sick", 2.0)) == "sick; examined in 2 s"
     assert words.verdict(Report("train.py", "could-not-run", 2.0)) == "could not run: no reason was given"
+
+
+def test_a_path_below_the_working_directory_is_short(tmp_path):
+    assert words.short_path(str(tmp_path / "a" / "train.py"), base=tmp_path) == "a/train.py"
+    assert words.short_path("/elsewhere/train.py", base=tmp_path) == "/elsewhere/train.py"
+    assert words.short_path("train.py") == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("target", "way"),
+    [
+        ("train.py", "penstock run train.py"),
+        ("scripts/train", "penstock run scripts/train"),
+        ("package.train", "penstock run -m package.train"),
+        ("package.train:make", "from penstock import DataLoader"),
+    ],
+)
+def test_the_other_way_out_fits_the_target(target, way):
+    assert words.other_way(target) == way
