@@ -9,6 +9,7 @@ Guarantees:
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,6 +57,7 @@ class Seen:
     stdout: str = ""
     stderr: str = ""
     left_processes: int = 0
+    left_workers: int = 0
     left_shm: tuple[str, ...] = ()
     impossible: str = ""
     judgement: str = ""
@@ -94,6 +96,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         stdout=seen.stdout,
         stderr=seen.stderr,
         left_processes=seen.left_processes,
+        left_workers=seen.left_workers,
         left_shm=seen.left_shm,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
@@ -243,7 +246,7 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
     found: dict[int, Death] = {}
     for event in of.get("died", ()):
         pid, status = event.get("child"), event.get("status")
-        if not isinstance(pid, int):
+        if not isinstance(pid, int) or status in _EXPECTED_ENDS:
             continue
         found[pid] = Death(
             pid=pid, worker=event.get("worker"), loader=event.get("loader"), status=status,
@@ -253,9 +256,12 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
         loader, worker = workers.get(pid, (None, None))
         status = seen.statuses.get(pid, (None, 0.0))[0]
         found.setdefault(pid, Death(pid, worker, loader, status, at_s=at - seen.began_at))
+    program_ended_at = seen.statuses.get(seen.main, (0, math.inf))[1]
     for pid, (status, at) in seen.statuses.items():
         if pid in found or status in _EXPECTED_ENDS or (pid == seen.main and status >= 0):
             continue
+        if pid != seen.main and at >= program_ended_at:
+            continue  # it went with the program, as it should
         is_ours = pid == seen.main or pid in workers
         if is_ours:
             loader, worker = workers.get(pid, (None, None))

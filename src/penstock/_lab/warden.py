@@ -32,7 +32,10 @@ from typing import Any
 from penstock._lab import namespace, tree
 
 GRACE_S = 1.0  # for processes that end on their own when the program has: resource trackers, fork servers
+# A worker of torch's looks every 5 s whether its parent is there: one that is still there then is stuck.
+WORKER_GRACE_S = 6.0
 KILL_S = 10.0  # after which what is still there sits in the kernel for good
+WORKER_NAME = "pt_data_worker"  # which torch gives its workers
 OOM_SCORE = "600"  # when memory is short the kernel shall choose the patient, not whoever examines it
 
 _STREAMS = 3
@@ -71,7 +74,7 @@ def _watch(order: dict[str, Any], wake: int) -> bool:
     _say(pid=pid, impossible=impossible)
     orders, ended_at = sys.stdin.fileno(), 0.0
     while True:
-        pause = None if not ended_at else max(0.0, ended_at + GRACE_S - time.monotonic())
+        pause = None if not ended_at else max(0.0, min(ended_at + _grace_s() - time.monotonic(), 0.5))
         ready = select.select([orders, wake], [], [], pause)[0]
         if orders in ready:
             return not os.read(orders, 64)  # a word: it has seen enough; none: it has died
@@ -79,9 +82,14 @@ def _watch(order: dict[str, Any], wake: int) -> bool:
             os.read(wake, 4096)
         if pid in _reap():
             ended_at = time.monotonic()
-        if ended_at and (time.monotonic() >= ended_at + GRACE_S or not _alive()):
+        if ended_at and (time.monotonic() >= ended_at + _grace_s() or not _alive()):
             _say(left=[process.name for process in _alive()])
             return False
+
+
+def _grace_s() -> float:
+    """How long what the program has left may take to end on its own."""
+    return WORKER_GRACE_S if any(process.name == WORKER_NAME for process in _alive()) else GRACE_S
 
 
 def _start(order: dict[str, Any]) -> tuple[int, str]:

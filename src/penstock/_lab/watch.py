@@ -239,6 +239,7 @@ class Watch:
             stdout=patient.stdout.text(),
             stderr=refused + patient.stderr.text(),
             left_processes=len(patient.left) if is_own_end else 0,
+            left_workers=patient.left.count(vitals.WORKER_NAME) if is_own_end else 0,
             left_shm=left if is_own_end else (),
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",

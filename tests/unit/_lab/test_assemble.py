@@ -158,6 +158,10 @@ def test_a_worker_that_its_loader_has_ended_is_no_death(status):
     assert build(*PASS, statuses={8: (status, START + 5)}).deaths == ()
 
 
+def test_a_worker_that_torch_ended_because_it_was_busy_is_no_death():
+    assert build(*PASS, of_loader("died", 5.1, worker=1, child=8, status=-15)).deaths == ()
+
+
 def test_a_process_that_is_no_worker_may_end_as_it_likes():
     assert build(*PASS, statuses={99: (3, START + 5)}).deaths == ()
 
