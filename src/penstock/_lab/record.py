@@ -300,6 +300,7 @@ class Trial:
     stdout: str = ""  # the end of it
     stderr: str = ""
     left_processes: int = 0  # still there when the program itself had ended
+    left_workers: int = 0  # of these, workers of torch's loader that did not end on their own
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
     judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"

@@ -13,7 +13,7 @@ LEFT = Trial(
     status=-9,
     loaders=(LoaderSeen(key="train.py:9#0", settings={"num_workers": 2}),),
     iterators=(IteratorSeen(loader="train.py:9#0", workers=(7, 8)),),
-    left_processes=1,
+    left_workers=1,
 )
 
 
@@ -24,14 +24,14 @@ def found(trial):
 def test_workers_that_outlive_the_program_are_found():
     (finding,) = found(LEFT)
 
-    assert finding.message == "1 processes of the program were still there after it ended by signal 9"
+    assert finding.message == "1 worker outlived the program, which ended by signal 9"
     assert finding.experiments[0].change.use_penstock
 
 
 def test_how_the_program_ended_is_said():
     (finding,) = found(dataclasses.replace(LEFT, status=0))
 
-    assert finding.message.endswith("after it ended with status 0")
+    assert finding.message.endswith("which ended with status 0")
 
 
 def test_an_end_that_nobody_saw_is_said_so():
@@ -41,7 +41,7 @@ def test_an_end_that_nobody_saw_is_said_so():
 
 
 def test_where_nothing_is_left_all_is_well():
-    assert not found(dataclasses.replace(LEFT, left_processes=0))
+    assert not found(dataclasses.replace(LEFT, left_workers=0))
 
 
 def test_what_we_ended_ourselves_left_nothing_of_its_own():

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from penstock._clinic.amounts import count
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._lab.plan import Change
@@ -39,7 +40,7 @@ class OrphanWorkers:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding when the program's own end left workers behind."""
         trial = facts.observed
-        if trial is None or trial.ended_by != "itself" or not trial.left_processes:
+        if trial is None or trial.ended_by != "itself" or not trial.left_workers:
             return
         loader = _with_workers(trial)
         if loader is not None:
@@ -52,11 +53,11 @@ class OrphanWorkers:
             cause=self.cause,
             severity="error",
             confidence="observed",
-            message=f"{trial.left_processes} processes of the program were still there after it ended {how}",
+            message=f"{count(trial.left_workers, 'worker')} outlived the program, which ended {how}",
             where=loader.site,
             loader=loader.key,
             evidence=(
-                Evidence("processes left", str(trial.left_processes), "observed run"),
+                Evidence("workers left", str(trial.left_workers), "observed run"),
                 Evidence("end of the program", how, "observed run"),
             ),
             prescription=Prescription(
