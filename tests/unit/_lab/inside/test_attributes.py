@@ -9,13 +9,18 @@ import pytest
 from penstock._lab.inside.attributes import changed
 
 
+class Inner:
+    def __init__(self, level):
+        self.level = level
+
+
 class Data:
     def __init__(self):
         self.epoch = 0
         self.rate = float("nan")
         self.transform = len
         self.files = ["a", "b"]
-        self.inner = SimpleNamespace(level=1)
+        self.inner = Inner(1)
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def test_a_list_that_grew_and_one_that_was_replaced(loader):
 
 
 def test_an_object_that_was_replaced_is_told_without_its_parts(loader):
-    loader.dataset.inner = SimpleNamespace(level=7)
+    loader.dataset.inner = Inner(7)
 
     assert list(changed(loader)) == ["dataset.inner"]
 
