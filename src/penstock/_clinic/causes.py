@@ -143,6 +143,7 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
     "storage-bound": ("not-fed-fast-enough",),
     "transform-bound": ("not-fed-fast-enough",),
     "stop-iteration-truncates": ("wrong-length",),
+    "ctrl-c": ("worker-exited", "orphan-workers", "slow-shutdown"),
     "iterable-not-sharded": ("wrong-length",),
     "wrong-length": ("dataset-raises",),
     "shm-exhausted": ("worker-segfault", "worker-exited", "result-not-picklable", "blocking-io"),

@@ -24,19 +24,37 @@ def found(trial):
 def test_an_interrupt_that_every_worker_answers_is_found():
     (finding,) = found(NOISY)
 
-    assert finding.message == "interrupted, the program printed 3 tracebacks"
+    assert finding.message == "an interrupt ended the program: it printed 3 tracebacks"
     assert finding.loader == "train.py:9#0"
     assert finding.experiments[0].change.use_penstock
 
 
 def test_an_interrupt_that_leaves_workers_is_found():
-    (finding,) = found(dataclasses.replace(NOISY, stderr=TRACEBACK, left_processes=2))
+    (finding,) = found(dataclasses.replace(NOISY, stderr=TRACEBACK, left_workers=2))
 
-    assert finding.message == "interrupted, the program printed 1 tracebacks and left 2 processes"
+    assert finding.message == "an interrupt ended the program: it printed 1 traceback, left 2 workers"
 
 
-def test_one_traceback_is_as_it_should_be():
-    assert not found(dataclasses.replace(NOISY, stderr=TRACEBACK))
+def test_what_it_did_to_workers_is_said():
+    hit = tuple(Failure("KeyboardInterrupt", phase="sample", worker=number) for number in (0, 1))
+    own = Failure("KeyboardInterrupt", phase="program", is_fatal=True, at_s=4.5)
+
+    (finding,) = found(dataclasses.replace(NOISY, status=-2, stderr="", failures=(*hit, own)))
+
+    assert finding.message == "an interrupt ended the program: it reached 2 workers"
+    assert finding.stopped_at_s == 4.5
+
+
+def test_an_interrupt_that_did_nothing_else_is_still_why_the_program_ended():
+    (finding,) = found(dataclasses.replace(NOISY, stderr=""))
+
+    assert finding.message == "an interrupt ended the program"
+
+
+def test_an_interrupt_that_the_program_takes_as_its_end_is_well():
+    own = Failure("KeyboardInterrupt", phase="next")
+
+    assert not found(dataclasses.replace(NOISY, outcome="ok", status=0, failures=(own,)))
 
 
 def test_a_worker_that_interrupts_itself_is_another_illness():

@@ -54,6 +54,8 @@ class WorkerExited:
         trial = facts.observed
         if trial is None or trial.outcome in {"ok", "oom"} or start_trouble(trial) is not None:
             return
+        if _is_interrupted(trial):
+            return
         left = _left(trial)
         death = crash(trial)
         if left is not None:
@@ -97,6 +99,12 @@ class WorkerExited:
             ),
             stopped_at_s=seen.at_s,
         )
+
+
+def _is_interrupted(trial: Trial) -> bool:
+    """Whether the program itself was interrupted: then its workers were too, and none left by itself."""
+    own = (each for each in trial.failures if each.worker is None and each.phase in {"next", "program"})
+    return any(bare(each.type) == "KeyboardInterrupt" for each in own)
 
 
 def _is_one(index: Any) -> bool:
