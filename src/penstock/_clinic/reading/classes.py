@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeGuard
 
 from penstock._clinic.reading.module import FUNCTIONS, Function, Module
-from penstock._clinic.reading.values import inside
+from penstock._clinic.reading.values import Values, inside
 
 # What runs before there are workers.
 MAKING = ("__init__", "__post_init__", "setup", "prepare", "__new__")
@@ -32,6 +32,7 @@ class Place:
 
     function: Function
     module: Module
+    owner: ClassRead | None = None  # whose method it is, or whose methods call it
 
     def nodes(self) -> Iterator[ast.AST]:
         """Everything in its body, without what is defined inside it."""
@@ -41,7 +42,10 @@ class Place:
 class ClassRead:
     """A class, with those classes of the program that it inherits from."""
 
-    def __init__(self, node: ast.ClassDef, module: Module, parents: tuple[ClassRead, ...]) -> None:
+    def __init__(
+        self, node: ast.ClassDef, module: Module, parents: tuple[ClassRead, ...], values: Values
+    ) -> None:
+        self.values = values
         self.node = node
         self.module = module
         self.name = node.name
@@ -57,18 +61,19 @@ class ClassRead:
         for each in self.lineage:
             for node in each.node.body:
                 if isinstance(node, FUNCTIONS):
-                    found.setdefault(node.name, Place(node, each.module))
+                    found.setdefault(node.name, Place(node, each.module, self))
         return found
 
     @cached_property
     def assignments(self) -> tuple[Assignment, ...]:
         """Every `self.x = value`, in all methods."""
         return tuple(
-            Assignment(target.attr, node.value, node, place.function, place.module)
+            Assignment(target.attr, value, node, place.function, place.module)
             for place in self.methods.values()
             for node in place.nodes()
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for whole in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for target, value in _paired(whole, node.value)
             if isinstance(target, ast.Attribute) and is_self(target.value)
         )
 
@@ -96,14 +101,16 @@ class ClassRead:
         for node in place.nodes():
             if isinstance(node, ast.Attribute) and is_self(node.value) and node.attr in self.methods:
                 yield self.methods[node.attr]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                for bound in place.module.bound(node.func.id, node):
-                    if isinstance(bound, FUNCTIONS):
-                        yield Place(bound, place.module)
+            elif isinstance(node, ast.Call):
+                found = self.values.definition(node.func, place.module)
+                if found is not None and isinstance(found.node, FUNCTIONS):
+                    yield Place(found.node, found.module)
 
     def uses(self, attribute: str, places: list[Place]) -> Iterator[tuple[ast.Attribute, Place]]:
         """Where some functions read `self.<attribute>`."""
         for place in places:
+            if place.owner is not self:
+                continue
             for node in place.nodes():
                 if is_own(node, attribute) and isinstance(node.ctx, ast.Load):
                     yield node, place
@@ -111,6 +118,15 @@ class ClassRead:
     def mentions(self, *words: str) -> bool:
         """Whether one of these words is part of any name in the class."""
         return any(word in name for each in self.lineage for name in _names(each.node) for word in words)
+
+
+def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Targets with their values: `self.a, self.b = 1, 2` are two assignments."""
+    if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        if len(target.elts) == len(value.elts):
+            yield from zip(target.elts, value.elts, strict=True)
+        return
+    yield target, value
 
 
 def is_self(node: ast.AST) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock._clinic.reading.classes import ClassRead
+from penstock._clinic.reading.classes import ClassRead, Place
 from penstock._clinic.reading.module import FUNCTIONS, Module
+from penstock._clinic.reading.patterns import FETCHING
 from penstock._clinic.reading.values import Value, Values
 from penstock._clinic.source import Source
 from penstock._lab.site import Site
@@ -85,7 +86,7 @@ class Program:
     @cached_property
     def classes(self) -> tuple[ClassRead, ...]:
         """Every class of the program."""
-        return tuple(self._class(node, module) for module in self.modules for node in module.classes)
+        return tuple(self.class_read(node, module) for module in self.modules for node in module.classes)
 
     @cached_property
     def datasets(self) -> tuple[ClassRead, ...]:
@@ -106,6 +107,25 @@ class Program:
         yield from (
             each for each in self.datasets if _kind(each) == "iterable" and "__iter__" in each.methods
         )
+
+    def held(self, dataset: ClassRead) -> Iterator[tuple[ClassRead, tuple[str, ...]]]:
+        """A dataset and the objects of the program that it keeps, with the methods that samples need.
+
+        A store or a reader in an attribute goes to the workers as the dataset does.
+        """
+        yield dataset, FETCHING
+        fetching = dataset.reach(*FETCHING)
+        for each in dataset.made():
+            for part in self.classes_of(each.value, each.module):
+                if part is dataset or _kind(part):
+                    continue
+                used = {
+                    name
+                    for node, place in dataset.uses(each.attribute, fetching)
+                    for name in _used(node, place)
+                }
+                if used:
+                    yield part, tuple(sorted(used))
 
     def classes_of(self, node: ast.AST | None, module: Module, *, depth: int = 0) -> list[ClassRead]:
         """The classes of the program that an object may be of, or is made of."""
@@ -137,15 +157,16 @@ class Program:
         value = self.values.definition(node, module)
         if value is None or not isinstance(value.node, ast.ClassDef):
             return None
-        return self._class(value.node, value.module)
+        return self.class_read(value.node, value.module)
 
-    def _class(self, node: ast.ClassDef, module: Module) -> ClassRead:
+    def class_read(self, node: ast.ClassDef, module: Module) -> ClassRead:
+        """A class of the program, by its definition."""
         if id(node) not in self._classes:
             # Put in first without parents: a class that inherits from its own name ends here.
-            self._classes[id(node)] = ClassRead(node, module, ())
+            self._classes[id(node)] = ClassRead(node, module, (), self.values)
             parents = [self.definition(base, module) for base in node.bases]
             own = tuple(each for each in parents if each is not None and each.node is not node)
-            self._classes[id(node)] = ClassRead(node, module, own)
+            self._classes[id(node)] = ClassRead(node, module, own, self.values)
         return self._classes[id(node)]
 
     # ---- loaders -------------------------------------------------------------------------------------
@@ -344,6 +365,17 @@ def symbol_of(module: Module, node: ast.AST) -> str:
         each.name for each in (node, *module.above(node)) if isinstance(each, (*FUNCTIONS, ast.ClassDef))
     ]
     return ".".join(reversed(names))
+
+
+def _used(node: ast.Attribute, place: Place) -> Iterator[str]:
+    """The methods that a use of `self.part` calls: `self.part.read(…)`, `self.part[…]`, `self.part(…)`."""
+    parent = place.module.parents.get(node)
+    if isinstance(parent, ast.Attribute):
+        yield parent.attr
+    elif isinstance(parent, ast.Subscript) and parent.value is node:
+        yield "__getitem__"
+    elif isinstance(parent, ast.Call) and parent.func is node:
+        yield "__call__"
 
 
 def _kind(dataset: ClassRead) -> str:

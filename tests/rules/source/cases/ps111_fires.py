@@ -15,6 +15,28 @@ class Cached(Dataset):
             return index
 
 
+class Store:
+    def __init__(self):
+        self.guard = threading.Lock()
+        threading.Thread(target=self.keep_fresh).start()
+
+    def keep_fresh(self):
+        with self.guard:
+            pass
+
+    def lookup(self, index):
+        with self.guard:  # finds PS111
+            return index
+
+
+class Users(Dataset):
+    def __init__(self):
+        self.store = Store()
+
+    def __getitem__(self, index):
+        return self.store.lookup(index)
+
+
 def refresh():
     while True:
         with REFRESH:

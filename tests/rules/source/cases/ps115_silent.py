@@ -66,6 +66,25 @@ class Alone(Dataset):
         return self.file.read(8)
 
 
+class Writer:
+    def __init__(self, path):
+        self.file = open(path, "rb")
+
+    def report(self):
+        return self.file.read(1)
+
+    def name(self):
+        return "x"
+
+
+class Writing(Dataset):
+    def __init__(self, path):
+        self.writer = Writer(path)
+
+    def __getitem__(self, index):
+        return self.writer.name()
+
+
 class Logged(Dataset):
     def __init__(self, path):
         self.log = open(path, "a")

@@ -4,7 +4,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Cached(Dataset):
     def __init__(self):
-        self.cache = {}
+        self.count, self.cache = 10, {}
 
     def __len__(self):
         return 10

@@ -23,5 +23,22 @@ class Augmented(Dataset):
         return index + self.rng.normal()
 
 
+class Flip:
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)  # finds PS302
+
+    def __call__(self, image):
+        return image if self.rng.random() < 0.5 else -image
+
+
+class Flipped(Dataset):
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __getitem__(self, index):
+        return self.transform(index)
+
+
+DataLoader(Flipped(Flip(0)), num_workers=2)
 train, rest = random_split(Augmented(), [8, 2])
 DataLoader(train, num_workers=2)

@@ -13,4 +13,5 @@ class Stream(Dataset):
         line = next(self.lines)  # finds PS304
         if not line:
             raise StopIteration  # finds PS304
-        return line
+        parts = iter(line.split())
+        return next(parts)  # finds PS304

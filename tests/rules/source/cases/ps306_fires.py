@@ -6,6 +6,7 @@ from torch.utils.data import Dataset
 class Scaled(Dataset):
     def __init__(self):
         self.data = torch.rand(10, 3)
+        self.rows = torch.arange(30.0).view(10, 3)
         self.more = [torch.ones(3) for _ in range(10)]
 
     def __len__(self):
@@ -16,4 +17,6 @@ class Scaled(Dataset):
         y = self.more[index]
         x.mul_(2)  # finds PS306
         y += 1  # finds PS306
-        return x, y
+        z = self.rows[index]
+        z /= 2  # finds PS306
+        return x, y, z

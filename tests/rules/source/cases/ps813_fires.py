@@ -1,4 +1,5 @@
 # ruff: noqa
+import socket
 from urllib.request import urlopen
 
 import requests
@@ -16,6 +17,7 @@ class Remote(Dataset):
     def __getitem__(self, index):
         self.session.get(self.urls[index])  # finds PS813
         urlopen(self.urls[index])  # finds PS813
+        socket.create_connection(("localhost", 80))  # finds PS813
         return requests.get(self.urls[index]).content  # finds PS813
 
 

@@ -1,4 +1,5 @@
 # ruff: noqa
+import socket
 from urllib.request import urlopen
 
 import requests
@@ -17,6 +18,9 @@ class Remote(Dataset):
     def __getitem__(self, index):
         self.session.get(self.urls[index], timeout=5)
         urlopen(self.urls[index], None, 5)
+        socket.create_connection(("localhost", 80), 5)
+        connection = socket.create_connection(("localhost", 80))
+        connection.settimeout(5)
         return requests.get(self.urls[index], **{"timeout": 5}).content
 
 

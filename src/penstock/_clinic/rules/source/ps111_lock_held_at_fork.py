@@ -27,9 +27,9 @@ from typing import ClassVar
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding, Prescription
 from penstock._clinic.reading.answers import suspicion
-from penstock._clinic.reading.classes import Place
+from penstock._clinic.reading.classes import Place, is_self
 from penstock._clinic.reading.module import FUNCTIONS, Module
-from penstock._clinic.reading.patterns import FETCHING, keyword, made_by, quoted
+from penstock._clinic.reading.patterns import keyword, made_by, quoted
 from penstock._clinic.reading.program import Program, program, site
 
 LOCKS = frozenset({"threading.Lock", "threading.RLock"})
@@ -47,16 +47,18 @@ class LockHeldAtFork:
         if facts.source is None:
             return
         read = program(facts.source)
-        threads = {name: node for place in _threads(read) for name, node in _taken(place)}
+        threads = {(owner, name) for place in _threads(read) for name, owner, _ in _taken(place)}
         if not threads:
             return
         for dataset in read.datasets:
             if read.forks(dataset) is None:
                 continue
-            for place in dataset.reach(*FETCHING):
-                for name, node in _taken(place):
-                    if name in threads and _is_lock(name, place.module):
-                        yield self._finding(name, node, place.module)
+            for place in (each for owner, roots in read.held(dataset) for each in owner.reach(*roots)):
+                yield from (
+                    self._finding(name, node, place.module)
+                    for name, home, node in _taken(place)
+                    if (home, name) in threads and _is_lock(name, place)
+                )
 
     def _finding(self, name: str, node: ast.AST, module: Module) -> Finding:
         return suspicion(
@@ -73,36 +75,45 @@ class LockHeldAtFork:
 
 
 def _threads(read: Program) -> Iterator[Place]:
-    """The functions that threads of the program run."""
+    """The functions that threads of the program run: `target=` of a Thread, and `run` of a subclass."""
     for module in read.modules:
         for call in module.calls:
-            if module.dotted(call.func) != "threading.Thread":
+            target = keyword(call, "target") if module.dotted(call.func) == "threading.Thread" else None
+            if target is None:
                 continue
-            target = keyword(call, "target")
-            found = read.values.definition(target, module) if target is not None else None
+            owner = module.owner(call)
+            if isinstance(target, ast.Attribute) and is_self(target.value) and owner is not None:
+                place = read.class_read(owner, module).methods.get(target.attr)
+                yield from [place] if place is not None else []
+                continue
+            found = read.values.definition(target, module)
             if found is not None and isinstance(found.node, FUNCTIONS):
                 yield Place(found.node, found.module)
 
 
-def _taken(place: Place) -> Iterator[tuple[str, ast.AST]]:
-    """The names of locks that a function takes by `with`, or by `acquire()`."""
+def _taken(place: Place) -> Iterator[tuple[str, object, ast.AST]]:
+    """The names of locks that a function takes by `with`, or by `acquire()`, and whose they are."""
     for node in place.nodes():
+        taken: ast.AST | None = None
         if isinstance(node, ast.withitem):
-            name = place.module.dotted(node.context_expr)
-            if name:
-                yield name, node.context_expr
+            taken = node.context_expr
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "acquire"
         ):
-            name = place.module.dotted(node.func.value)
-            if name:
-                yield name, node
+            taken = node.func.value
+        name = place.module.dotted(taken) if taken is not None else ""
+        if taken is not None and name:
+            is_own = name.startswith("self.") and place.owner is not None
+            yield name, place.owner.node if is_own and place.owner else place.module, taken
 
 
-def _is_lock(name: str, module: Module) -> bool:
-    """Whether a name of the top level is a lock of threads."""
-    bound = module.bindings.get(module.tree, {}).get(name, [])
-    made = [made_by(each, module) for each in bound]
+def _is_lock(name: str, place: Place) -> bool:
+    """Whether a name of the top level, or an attribute, is a lock of threads."""
+    if name.startswith("self.") and place.owner is not None:
+        made = [made_by(each.value, each.module) for each in place.owner.assigned(name.removeprefix("self."))]
+    else:
+        module = place.module
+        made = [made_by(each, module) for each in module.bindings.get(module.tree, {}).get(name, [])]
     return any(each is not None and each[0] in LOCKS for each in made)

@@ -33,8 +33,8 @@ from typing import ClassVar
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
-from penstock._clinic.reading.classes import Assignment, ClassRead
-from penstock._clinic.reading.patterns import CLIENTS, FETCHING, a, is_none, made_by, quoted
+from penstock._clinic.reading.classes import Assignment, ClassRead, Place
+from penstock._clinic.reading.patterns import CLIENTS, a, is_none, made_by, quoted
 from penstock._clinic.reading.program import program, site
 
 
@@ -54,11 +54,13 @@ class ClientNotForkSafe:
             loaders = read.forks(dataset)
             if loaders is None or (loaders and all("worker_init_fn" in each.options for each in loaders)):
                 continue
-            for each in dataset.made():
-                made = made_by(each.value, each.module)
-                kind = CLIENTS.get(made[0]) if made else None
-                if kind is not None and _is_used(dataset, each):
-                    yield self._finding(dataset, each, kind)
+            for owner, roots in read.held(dataset):
+                fetching = owner.reach(*roots)
+                for each in owner.made():
+                    made = made_by(each.value, each.module)
+                    kind = CLIENTS.get(made[0]) if made else None
+                    if kind is not None and _is_used(owner, each, fetching):
+                        yield self._finding(owner, each, kind)
 
     def _finding(self, dataset: ClassRead, each: Assignment, kind: str) -> Finding:
         return suspicion(
@@ -75,9 +77,8 @@ class ClientNotForkSafe:
         )
 
 
-def _is_used(dataset: ClassRead, each: Assignment) -> bool:
+def _is_used(dataset: ClassRead, each: Assignment, fetching: list[Place]) -> bool:
     """Whether workers use what was made before them, and do not make their own."""
-    fetching = dataset.reach(*FETCHING)
     functions = {place.function for place in fetching}
     for one in dataset.assigned(each.attribute):
         if one.method in functions or (one.node.lineno > each.node.lineno and is_none(one.value)):

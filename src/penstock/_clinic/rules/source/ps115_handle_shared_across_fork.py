@@ -37,7 +37,6 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.reading.classes import Assignment, ClassRead, Place, is_self
 from penstock._clinic.reading.patterns import (
-    FETCHING,
     FILES,
     a,
     calls,
@@ -76,10 +75,12 @@ class HandleSharedAcrossFork:
             loaders = read.forks(dataset)
             if loaders is None or not _is_shared(loaders):
                 continue
-            for each, kind in _opened(dataset):
-                use = _use(read, dataset, each.attribute)
-                if use is not None:
-                    yield self._finding(dataset, each, kind, use)
+            for owner, roots in read.held(dataset):
+                fetching = owner.reach(*roots)
+                for each, kind in _opened(owner, fetching):
+                    use = _use(read, owner, each.attribute, fetching)
+                    if use is not None:
+                        yield self._finding(owner, each, kind, use)
 
     def _finding(
         self, dataset: ClassRead, each: Assignment, kind: str, use: tuple[ast.AST, Place]
@@ -110,46 +111,43 @@ class HandleSharedAcrossFork:
         )
 
 
-def _opened(dataset: ClassRead) -> Iterator[tuple[Assignment, str]]:
+def _opened(dataset: ClassRead, fetching: list[Place]) -> Iterator[tuple[Assignment, str]]:
     """Handles that stay open after the making, and what they are."""
     for each in dataset.made():
-        kind = _kind(each, dataset)
-        if kind is not None and not _is_dropped(dataset, each.attribute):
+        kind = _kind(each, dataset, fetching)
+        if kind is not None and not _is_dropped(dataset, each.attribute, fetching):
             yield each, kind
 
 
-def _kind(each: Assignment, dataset: ClassRead) -> str | None:
+def _kind(each: Assignment, dataset: ClassRead, fetching: list[Place]) -> str | None:
     """What is opened here: a handle, or a part of one that reads through it (`h5py.File(path)["images"]`)."""
     node = each.value
     if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.JoinedStr)):
-        kind = _opened_by(node.value, each, dataset)
+        kind = _opened_by(node.value, each, dataset, fetching)
         return kind if kind in READ_BY_PARTS else None
-    return _opened_by(node, each, dataset, is_whole=True)
-
-
-def _opened_by(node: ast.expr, each: Assignment, dataset: ClassRead, *, is_whole: bool = False) -> str | None:
     made = made_by(node, each.module)
-    if made is not None:
-        return FILES.get(made[0])
-    if is_whole:
-        return None
+    return FILES.get(made[0]) if made is not None else None
+
+
+def _opened_by(node: ast.expr, each: Assignment, dataset: ClassRead, fetching: list[Place]) -> str | None:
+    """What a part belongs to: `h5py.File(path)`, a name or an attribute for it."""
     if isinstance(node, ast.Name):
-        found = (made_by(bound, each.module) for bound in each.module.bound(node.id, node))
-    elif isinstance(node, ast.Attribute) and is_self(node.value) and not _is_dropped(dataset, node.attr):
-        found = (made_by(one.value, one.module) for one in dataset.assigned(node.attr))
+        found = [made_by(bound, each.module) for bound in each.module.bound(node.id, node)]
+    elif isinstance(node, ast.Attribute) and is_self(node.value):
+        is_open = not _is_dropped(dataset, node.attr, fetching)
+        found = [made_by(one.value, one.module) for one in dataset.assigned(node.attr) if is_open]
     else:
-        return None
+        found = [made_by(node, each.module)]
     return next((FILES[one[0]] for one in found if one is not None and one[0] in FILES), None)
 
 
-def _is_dropped(dataset: ClassRead, attribute: str) -> bool:
+def _is_dropped(dataset: ClassRead, attribute: str, fetching: list[Place]) -> bool:
     """Whether it is closed or replaced before there are workers, or opened again in them."""
     making = {each.method for each in dataset.made()}
-    fetching = {place.function for place in dataset.reach(*FETCHING)}
+    functions = {place.function for place in fetching}
     for each in dataset.assigned(attribute):
-        if each.method in fetching or (
-            each.method in making and is_none(each.value) and _is_last(dataset, each)
-        ):
+        is_emptied = each.method in making and is_none(each.value) and _is_last(dataset, each)
+        if is_emptied or each.method in functions:
             return True
     makers = [place for place in dataset.methods.values() if place.function in making]
     return any(is_own_call(call, "close") == attribute for place in makers for call in calls(place))
@@ -161,9 +159,11 @@ def _is_last(dataset: ClassRead, each: Assignment) -> bool:
     return all(one.node.lineno <= each.node.lineno for one in same)
 
 
-def _use(read: Program, dataset: ClassRead, attribute: str) -> tuple[ast.AST, Place] | None:
+def _use(
+    read: Program, dataset: ClassRead, attribute: str, fetching: list[Place]
+) -> tuple[ast.AST, Place] | None:
     """Where a worker reads through it."""
-    for node, place in dataset.uses(attribute, dataset.reach(*FETCHING)):
+    for node, place in dataset.uses(attribute, fetching):
         if not _is_positionless(node, place) and not _is_locked(read, node, place):
             return node, place
     return None

@@ -56,11 +56,12 @@ class RngRepeated:
         for dataset in read.map_datasets:
             if not _may_repeat(read, dataset):
                 continue
-            fetching = dataset.reach("__getitem__", "__getitems__")
-            for each in dataset.made():
-                use = _draw(dataset, each, fetching)
-                if use is not None:
-                    yield self._finding(dataset, each, use)
+            for owner, roots in read.held(dataset):
+                fetching = owner.reach(*roots)
+                for each in owner.made():
+                    use = _draw(owner, each, fetching)
+                    if use is not None:
+                        yield self._finding(owner, each, use)
 
     def _finding(self, dataset: ClassRead, each: Assignment, use: tuple[ast.AST, Place]) -> Finding:
         node, place = use

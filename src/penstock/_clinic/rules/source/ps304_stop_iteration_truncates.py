@@ -10,7 +10,7 @@ status 0.
 
 ## How we know
 The source raises it, or calls `next` without a default on an iterator made in `__init__`, and nothing catches
-it.
+it. (An iterator made in `__getitem__` itself is a remark only: it may be long enough.)
 
 ## What to do
 Raise IndexError or ValueError; give `next` a default, or catch StopIteration in the dataset.
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Prescription, Severity
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import ClassRead, Place, is_self
 from penstock._clinic.reading.module import Module
@@ -51,10 +51,11 @@ class StopIterationTruncates:
                 if _is_generator(place):
                     continue
                 for node in place.nodes():
-                    if _stops(node, dataset, place) and not _is_caught(node, place.module):
-                        yield self._finding(node, place.module)
+                    severity = _severity(node, dataset, place)
+                    if severity is not None and not _is_caught(node, place.module):
+                        yield self._finding(node, place.module, severity)
 
-    def _finding(self, node: ast.AST, module: Module) -> Finding:
+    def _finding(self, node: ast.AST, module: Module, severity: Severity) -> Finding:
         return suspicion(
             self,
             site(module, node),
@@ -64,12 +65,34 @@ class StopIterationTruncates:
                 expect="the epoch is complete, or fails with its reason",
             ),
             ("in the path of __getitem__", quoted(module, node)),
+            severity=severity,
         )
 
 
 def _is_generator(place: Place) -> bool:
     """In a generator PEP 479 makes it a RuntimeError."""
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in place.nodes())
+
+
+def _severity(node: ast.AST, dataset: ClassRead, place: Place) -> Severity | None:
+    """How certain it is that StopIteration comes from here; None where it does not."""
+    if _stops(node, dataset, place):
+        return "warning"
+    return "info" if isinstance(node, ast.Call) and _is_local_next(node, place.module) else None
+
+
+def _is_local_next(call: ast.Call, module: Module) -> bool:
+    """`next(rows)`, where `rows = iter(…)` in the same function: it may be long enough."""
+    is_next = isinstance(call.func, ast.Name) and call.func.id == "next" and len(call.args) == 1
+    name = call.args[0] if is_next else None
+    if not isinstance(name, ast.Name):
+        return False
+    bound = module.bound(name.id, call)
+    return bool(bound) and all(isinstance(each, ast.Call) and _is_iter(each) for each in bound)
+
+
+def _is_iter(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "iter"
 
 
 def _stops(node: ast.AST, dataset: ClassRead, place: Place) -> bool:
@@ -94,8 +117,7 @@ def _is_ending_next(call: ast.Call, dataset: ClassRead) -> bool:
         return False
     values = [each.value for each in dataset.assigned(arg.attr)]
     return bool(values) and all(
-        isinstance(value, ast.GeneratorExp)
-        or (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "iter")
+        isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and _is_iter(value))
         for value in values
     )
 

@@ -125,6 +125,8 @@ def _is_array(taken: ast.Assign, dataset: ClassRead) -> bool:
 def _has_rows(node: ast.expr, module: Module) -> bool:
     if isinstance(node, ast.ListComp):
         return _is_tensor(node.elt, module)
+    if _is_reshaped(node):
+        return True
     made = made_by(node, module)
     if made is None:
         return False
@@ -133,6 +135,15 @@ def _has_rows(node: ast.expr, module: Module) -> bool:
         return len(call.args[0].elts) > 1
     sized = (*(each for each in ARRAYS if each.startswith("torch")), *ARRAYS_BY_PLACE)
     return name in sized and len(call.args) > 1
+
+
+def _is_reshaped(node: ast.expr) -> bool:
+    """`….view(100, 20)`, `….reshape(100, 20)`, also before further calls."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in {"view", "reshape"} and len(node.args) > 1:
+            return True
+        node = node.func.value
+    return False
 
 
 def _is_tensor(node: ast.expr, module: Module) -> bool:

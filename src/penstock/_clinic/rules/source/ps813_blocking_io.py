@@ -8,14 +8,15 @@ A network request without a time limit in the path of `__getitem__`.
 it the whole loader, which hands out batches in order.
 
 ## How we know
-The source calls `requests.get`, `urllib.request.urlopen` and the like without `timeout=` in what workers run.
+The source calls `requests.get`, `urllib.request.urlopen`, `socket.create_connection` and the like without
+`timeout=` in what workers run.
 
 ## What to do
 Pass `timeout=` (seconds), and try again a bounded number of times.
 
 ## When we stay silent
-When `timeout=` is passed, or may be in `**kwargs`, when `socket.setdefaulttimeout` is called, and when the
-request is not in the path of a sample.
+When `timeout=` is passed, or may be in `**kwargs`, when `settimeout` or `socket.setdefaulttimeout` is called,
+and when the request is not in the path of a sample.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from penstock._clinic.reading.program import Program, program, site
 VERBS = ("get", "post", "put", "head", "request", "patch", "delete")
 REQUESTS = frozenset(f"requests.{verb}" for verb in VERBS)
 # By place, where `timeout` is given without its name: urlopen(url, data, timeout).
-OPENERS = {"urllib.request.urlopen": 3, "urllib2.urlopen": 3}
+OPENERS = {"urllib.request.urlopen": 3, "urllib2.urlopen": 3, "socket.create_connection": 2}
 SESSIONS = frozenset({"requests.Session", "requests.session"})
 
 
@@ -57,7 +58,7 @@ class BlockingIo:
             for place in dataset.reach(*FETCHING):
                 for call in calls(place):
                     name = _request(call, dataset, place)
-                    if name and not (is_limited and name in OPENERS):
+                    if name and not (name in OPENERS and (is_limited or _sets_limit(place))):
                         yield self._finding(call, name, place)
 
     def _finding(self, call: ast.Call, name: str, place: Place) -> Finding:
@@ -86,6 +87,13 @@ def _request(call: ast.Call, dataset: ClassRead, place: Place) -> str | None:
     made = (made_by(each.value, each.module) for each in dataset.assigned(session))
     is_session = any(each is not None and each[0] in SESSIONS for each in made)
     return f"self.{session}.{getattr(call.func, 'attr', 'get')}" if is_session else None
+
+
+def _sets_limit(place: Place) -> bool:
+    """Whether the same function gives its socket a limit."""
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "settimeout" for call in calls(place)
+    )
 
 
 def _has_default(read: Program) -> bool:
