@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Reader(Base):
         file.write(b"".join(bytes([i]) * 20_000 for i in range(64)))
         file.close()
         self.file = open(file.name, "rb")  # noqa: SIM115, PTH123
-        os.unlink(file.name)
+        Path(file.name).unlink()
 
     def __len__(self):
         return 64
@@ -94,7 +95,8 @@ class Lists(Base):
         self.by_name = {f"key {i}": i for i in range(20_000)}
 
     def __getitem__(self, i):
-        return f"{type(self.names).__name__} {type(self.by_name).__name__} {self.names[i]} {self.by_name[f'key {i}']}"
+        kinds = f"{type(self.names).__name__} {type(self.by_name).__name__}"
+        return f"{kinds} {self.names[i]} {self.by_name[f'key {i}']}"
 
 
 class Faulty(Base):
@@ -281,5 +283,5 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         try:
             CASES[name]()
-        except BaseException as error:  # noqa: BLE001 - shown, and on to the next
+        except BaseException as error:
             print(f"{name}: {type(error).__name__}", flush=True)

@@ -47,9 +47,17 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_dense(value: Any) -> bool:
+    """Whether a tensor lies in ordinary memory, in one storage."""
+    return value.layout is sys.modules["torch"].strided and value.device.type == "cpu"
+
+
 def nbytes(value: Any) -> int:
     """The bytes that a tensor or array shows."""
-    size = getattr(value, "nbytes", None)
+    try:
+        size = value.nbytes
+    except (AttributeError, RuntimeError):  # no numbers, or a sparse tensor
+        return 0
     return size if isinstance(size, int) else 0
 
 

@@ -425,7 +425,7 @@ def _json(index: Any) -> str:
 
 def _shipped(batch: Any) -> dict[str, int]:
     """What the tensors of a batch show, and what they would ship."""
-    from penstock._lab.inside.batches import is_tensor, leaves, nbytes
+    from penstock._lab.inside.batches import is_dense, is_tensor, leaves, nbytes
 
     shown = whole = tensors = 0
     storages: set[int] = set()
@@ -434,7 +434,7 @@ def _shipped(batch: Any) -> dict[str, int]:
             continue
         tensors += 1
         shown += nbytes(value)
-        if value.device.type != "cpu" or value.is_sparse:
+        if not is_dense(value):
             continue
         storage = value.untyped_storage()
         if storage.data_ptr() not in storages and not storage.is_shared():

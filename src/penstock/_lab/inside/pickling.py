@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any
 
+from penstock._lab.inside.batches import nbytes
+
 MOST_BYTES = 256 << 20
 MOST_S = 2.0
 
@@ -45,7 +47,7 @@ class _Dry(pickle.Pickler):
         kind = type(value)
         torch: Any = sys.modules.get("torch")
         if torch is not None and isinstance(value, (torch.Tensor, torch.UntypedStorage)):
-            self.numbers += int(value.nbytes if isinstance(value, torch.Tensor) else value.nbytes())
+            self.numbers += nbytes(value) if isinstance(value, torch.Tensor) else int(value.nbytes())
             return bytes, ()
         if kind.__module__ == "numpy" and hasattr(value, "dtype") and value.dtype != object:
             self.numbers += int(value.nbytes)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from penstock._lab.inside.batches import is_tensor
+from penstock._lab.inside.batches import is_dense, is_tensor, nbytes
 
 WHOLE = 64 << 10  # bytes up to which content is hashed byte by byte; beyond, sums of 8192 columns are
 _SEGMENTS, _COLUMNS = 16, 64
@@ -67,9 +67,9 @@ class Sample:
 
     def _tensor(self, value: Any) -> str:
         self.tensors += 1
-        self.nbytes += int(getattr(value, "nbytes", 0))
-        if value.layout is not sys.modules["torch"].strided or value.device.type != "cpu":
-            return f"{value.layout}{list(value.shape)}"
+        self.nbytes += nbytes(value)
+        if not is_dense(value):
+            return self._odd_tensor(value)
         storage = value.untyped_storage()
         if storage.data_ptr() not in self._storages:
             self._storages.add(storage.data_ptr())
@@ -77,6 +77,13 @@ class Sample:
         if self._hash is not None:
             self._content(_as_array(value))
         return _form(str(value.dtype).rpartition(".")[2], value.shape)
+
+    def _odd_tensor(self, value: Any) -> str:
+        if value.is_sparse and value.device.type == "cpu":
+            self.form(value._indices())  # noqa: SLF001 - torch's own; `indices()` asks for a coalesced one
+            self.form(value._values())  # noqa: SLF001
+        self._update(f"{value.layout}{value.device}{tuple(value.shape)}".encode())
+        return f"{value.layout}{list(value.shape)}"
 
     def _array(self, value: Any) -> str:
         self.nbytes += int(value.nbytes)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from penstock._lab.inside import pickling
-from penstock._lab.inside.batches import is_tensor
+from penstock._lab.inside.batches import is_dense, is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
 from penstock._lab.inside.mending.trees import change_leaves
 
@@ -42,7 +42,7 @@ class CompactSamples(CloneSamples):
 
 def _own(value: Any) -> Any:
     if is_tensor(value):
-        if value.device.type != "cpu" or value.is_sparse:
+        if not is_dense(value):
             return value
         storage = value.untyped_storage()
         return value.clone() if storage.nbytes() > value.nbytes and not storage.is_shared() else value

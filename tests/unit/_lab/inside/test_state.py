@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import functools
+import random
+
+from penstock._lab.inside.state import State
+
+CACHE = {}
+
+
+@functools.cache
+def load(index):
+    return index
+
+
+class Data:
+    def __init__(self):
+        self.rng = random.Random(1)
+        self.seen = []
+        self.fixed = [1, 2]
+
+    def __getitem__(self, index):
+        CACHE[index] = self.rng.random()
+        self.seen.append(load(index))
+        return index
+
+
+def test_states_of_generators_change_when_they_are_drawn_from():
+    data = Data()
+    state = State(data)
+    state.before(is_told=True)
+    first = state.after()["rngs"]
+    data[0]
+    state.before(is_told=True)
+    second = state.after()["rngs"]
+    assert first["dataset.rng"] != second["dataset.rng"]
+    assert first["torch"] == second["torch"]
+
+
+def test_containers_that_grow_are_told_wherever_they_are():
+    CACHE.clear()
+    load.cache_clear()
+    data = Data()
+    state = State(data)
+    for index in range(3):
+        data[index]
+    assert state.after()["caches"] == {"dataset.seen": 3, f"{__name__}.CACHE": 3, f"{__name__}.load": 3}
+    state.shrink()
+    assert (data.seen, CACHE, load.cache_info().currsize, data.fixed) == ([], {}, 0, [1, 2])

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import random
+import sqlite3
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from penstock._lab.inside import kinds, mainfile, pickling, things
+from penstock._lab.inside.walk import walk
+
+LOCK = threading.Lock()
+
+
+class Holder:
+    def __init__(self, **values):
+        self.__dict__.update(values)
+
+    def method(self):
+        with LOCK:
+            return
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Hostile:
+    def __getattr__(self, name):
+        raise AssertionError(name)
+
+    @property
+    def trap(self):
+        raise AssertionError("a property was called")
+
+
+def found(dataset, *, method="fork", **others):
+    fields = {"start_method": method, "settings": {"num_workers": 2}, "dataset": {}}
+    things.add(fields, SimpleNamespace(dataset=dataset, **others))
+    return {thing["path"]: thing for thing in fields["things"]}
+
+
+def test_a_walk_names_the_way_to_everything():
+    inner = Slotted([1, {"a": (2,)}])
+    paths = [path for path, _, _ in walk(Holder(x=inner, f=functools.partial(print, 3)), "dataset")]
+    assert {"dataset.x", "dataset.x.value", "dataset.x.value[1]['a'][0]", "dataset.f.func"} <= set(paths)
+
+
+def test_a_walk_shows_each_object_once_and_runs_no_code_of_the_users():
+    loop = Holder(h=Hostile())
+    loop.me = loop
+    assert [path for path, _, _ in walk(loop, "dataset")] == ["dataset", "dataset.h"]
+
+
+def test_a_walk_is_bounded():
+    assert len(list(walk(list(range(10**6)), "x", most=50))) <= 50
+
+
+def test_kinds(tmp_path):
+    zipfile.ZipFile(tmp_path / "a.zip", "w").close()
+    with (
+        Path(__file__).open() as text,
+        zipfile.ZipFile(tmp_path / "a.zip") as archive,
+        sqlite3.connect(":memory:") as database,
+    ):
+
+        def local():
+            return None
+
+        class Local:
+            pass
+
+        of = {
+            "open-file": text,
+            "archive": archive,
+            "database": database,
+            "lambda": lambda: None,
+            "local-function": local,
+            "local-class": Local,
+            "lock": threading.RLock(),
+            "mp-lock": multiprocessing.Lock(),
+            "generator": (x for x in ()),
+            "rng": np.random.default_rng(),
+            "torch-generator": torch.Generator(),
+            "module": sys,
+            "thread-local": threading.local(),
+            "thread": threading.Thread(),
+        }
+        assert {name: kinds.kind_of(value) for name, value in of.items()} == {name: name for name in of}
+        assert kinds.kind_of(random.Random()) == "rng"
+        for plain in (3, "x", torch.zeros(2), np.zeros(2), random.SystemRandom(), print, Holder):
+            assert kinds.kind_of(plain) == ""
+    database.close()
+
+
+def test_things_are_named_by_their_path_with_globals_that_methods_use():
+    seen = found(Holder(inner=Holder(rng=random.Random(1))))
+    assert seen["dataset.inner.rng"]["kind"] == "rng"
+    assert seen[f"{__name__}.LOCK"]["kind"] == "lock"
+
+
+def test_an_open_file_is_told_with_its_offset_and_not_its_parts(tmp_path):
+    (tmp_path / "x").write_bytes(b"12345")
+    with (tmp_path / "x").open("rb") as file:
+        file.seek(3)
+        seen = found(Holder(file=file))
+    assert seen["dataset.file"]["detail"] == f"{tmp_path / 'x'} at 3"
+    assert seen["dataset.file"]["mode"] == "rb"
+    assert "dataset.file.raw" not in seen
+
+
+def test_an_offset_that_somebody_moves_is_seen(tmp_path):
+    (tmp_path / "x").write_bytes(b"12345")
+    with (tmp_path / "x").open("rb", buffering=0) as file:
+        fields = {"start_method": "fork", "settings": {"num_workers": 2}, "dataset": {}}
+        (handle,) = things.add(fields, SimpleNamespace(dataset=Holder(file=file)))
+        assert not handle.moved()
+        file.read(1)
+        assert handle.moved()
+
+
+def test_nothing_is_pickled_while_workers_are_forked():
+    class Refusing:
+        def __reduce__(self):
+            raise AssertionError("pickled")
+
+    assert "pickles" not in found(Holder(x=Refusing()))["dataset.x"]
+
+
+def test_under_spawn_what_refuses_is_told_with_what_pickle_says():
+    seen = found(Holder(fn=lambda: None, rng=random.Random(1)), method="spawn")
+    assert seen["dataset.fn"]["pickles"] is False
+    assert "Can't" in seen["dataset.fn"]["error"]
+    assert seen["dataset.rng"]["pickles"] is True
+
+
+class WithState(Holder):
+    def __getstate__(self):
+        return {}
+
+
+def test_what_getstate_leaves_out_refuses_nothing():
+    seen = found(WithState(lock=threading.Lock()), method="spawn")
+    assert seen["dataset.lock"]["pickles"] is True
+
+
+class Refuses:
+    def __reduce__(self):
+        raise TypeError("not me")
+
+
+def test_what_no_walk_knows_is_found_by_trying():
+    seen = found(Holder(deep=[Refuses()]), method="spawn")
+    assert seen["dataset.deep[0]"]["error"] == "TypeError: not me"
+
+
+def test_large_lists_are_weighed():
+    seen = found(Holder(names=[f"name {i}" for i in range(20_000)], rows=[torch.zeros(1)] * 20_000))
+    assert seen["dataset.names"]["count"] == 20_000
+    assert 1_000_000 < seen["dataset.names"]["nbytes"] < 3_000_000
+    assert "dataset.rows" not in seen  # tensors: their memory is not counted page by page
+
+
+def test_pickling_for_a_trial_moves_no_tensor_to_shared_memory():
+    value = torch.zeros(1000)
+    assert pickling.dumps(Holder(x=value)) > 4000
+    assert not value.is_shared()
+    assert pickling.refusal(Holder(x=value, lock=multiprocessing.Lock())) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("class Data: pass", False),
+        ("if __name__ == '__main__':\n    class Data: pass", True),
+        ("if 1:\n    class Data: pass", False),
+        ("from x import Data", False),
+        ("def main():\n    class Data: pass", True),
+    ],
+)
+def test_a_class_under_the_guard_of_the_main_script_is_lost_to_workers(text, lost, tmp_path, monkeypatch):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
+    kind = type("Data", (), {"__module__": "__main__"})
+    assert mainfile.is_lost(kind) is lost
