@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class Order:
     env: Mapping[str, str]
     cwd: str
     folder: str  # of the trial: the warden removes it if we cannot
+    processes: int = 512
+    nice: int = field(default_factory=lambda: os.getpriority(os.PRIO_PROCESS, 0))
     nofile: int | None = None
     shm_bytes: int | None = None
 
@@ -48,6 +50,7 @@ class Patient:
         self.impossible = ""
         self.status: int | None = None
         self.ended_at: float | None = None
+        self.is_crowd = False  # it had too many processes
         self.left: tuple[str, ...] = ()
         self.is_over = False  # the warden has said all that it had to say
         self.reaped: dict[int, tuple[int, float]] = {}
@@ -148,6 +151,8 @@ class Patient:
             self.reaped[told["reaped"]] = (told["status"], told["at"])
             if told["reaped"] == self.pid:
                 self.status, self.ended_at = self.reaped[self.pid]
+        elif "crowd" in told:
+            self.is_crowd = True
         elif "left" in told:
             self.left = tuple(told["left"])
         elif "stuck" in told:

@@ -60,8 +60,10 @@ def run(
     with _folder() as folder:
         told = dataclasses.replace(plan, log=create(folder))
         shm, kills, seen_host = residue.shm_names(), host.oom_kills(), host_seen()
-        with Patient(_order(target, told, folder)) as patient:
-            watch = Watch(told, patient, limits or Limits.of_this_machine(), on_progress)
+        bounds = limits or Limits.of_this_machine()
+        order = dataclasses.replace(_order(target, told, folder), processes=bounds.processes)
+        with Patient(order) as patient:
+            watch = Watch(told, patient, bounds, on_progress)
             try:
                 watch.until_the_end()
             finally:

@@ -71,8 +71,8 @@ class Watch:
         self._ended_by, self._ended_at = why, self._patient.ended_at or time.monotonic()
 
     def _why_end(self, now: float) -> str | None:
-        if self._patient.is_over:
-            return "itself"
+        if self._patient.is_over or self._patient.is_crowd:
+            return "processes" if self._patient.is_crowd else "itself"
         if self._patient.status is not None:
             return None  # the warden looks what it has left, and is over in a moment
         if self.journal.why_enough is not None:
