@@ -53,3 +53,12 @@ def test_a_full_machine_is_no_fault_of_the_sample():
 
     assert list(BadSample().check(facts(trial(outcome="error", failures=(full,))))) == []
     assert list(BadSample().check(facts(trial()))) == []
+
+
+def test_the_comparison_made_on_the_spot_is_told_where_samples_were_not_kept():
+    how = "field ['x'] is f32[5], in sample 12 it is f32[9]"
+    note = f"sample index: 77 (position 3 in its batch) does not fit: {how}"
+
+    (finding,) = found(index=77, note=note)
+
+    assert finding.message == f"sample 77 does not fit its batch in `train_loader`: {how}"

@@ -21,6 +21,7 @@ When a limit of the machine made collate fail, and when collate succeeds.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -31,6 +32,9 @@ from penstock._clinic.finding import Evidence, Finding, Prescription
 from penstock._clinic.naming import loader_named, sample_named, short
 from penstock._clinic.trying import mended
 from penstock._lab.record import SampleSeen
+
+# The comparison that was made on the spot, in the words of the loader's own errors.
+_NOTE = re.compile(r"sample index: (?P<index>.+?) \(position \d+ in its batch\) does not fit: ?(?P<how>.+)")
 
 
 class BadSample:
@@ -116,6 +120,9 @@ def _message(case: Case, odd: SampleSeen | None) -> str:
     failure = case.failure
     field = f" in field `{failure.field}`" if failure.field else ""
     said = short(f"{bare(failure.type)}: {failure.text}", 90)
+    note = _NOTE.search(failure.note)
+    if note is not None and (odd is None or not (odd.is_none or odd.shape)):
+        return f"sample {note['index']} does not fit its batch in {loader_named(case.loader)}: {note['how']}"
     if odd is None or not (odd.is_none or odd.shape):
         which = "a batch" if failure.index is None else f"the batch of {sample_named(failure.index)}"
         return f"{which} of {loader_named(case.loader)} cannot be made{field}: {said}"
