@@ -110,7 +110,7 @@ class IteratorSeen:
     kept: int = 0  # earlier batches that the program still held when the last one came
     waiting_since_s: float | None = None  # when it began to wait for a batch that never came
     live_iterators: int = 0  # of any loader in that process, alive when this one began
-    changed: dict[str, str] = field(default_factory=dict)  # "dataset.epoch": "0 → 1", since workers have it
+    changed: dict[str, str] = field(default_factory=dict)  # "dataset.epoch": "0 → 1", since the first pass
     samples: int = 0  # in its batches, as far as their sizes tell
 
 

@@ -6,6 +6,7 @@ import ast
 
 from penstock._clinic.rules.data.ps303_stale_dataset_in_workers import StaleDatasetInWorkers
 from penstock._clinic.source import Source, SourceFile
+from penstock._lab.plan import Change, Plan
 from tests.rules.seen import facts, loader, passed, samples, trial
 
 KEPT = loader(persistent_workers=True)
@@ -58,6 +59,26 @@ def test_without_the_source_contents_that_do_not_change_are_a_suspicion():
 
 def test_an_attribute_that_samples_read_counts_even_if_they_are_random():
     assert found(trial(KEPT, iterators=LATER, samples=OTHER), READS)
+
+
+def test_what_only_other_methods_read_is_a_suspicion():
+    (finding,) = found(trial(KEPT, iterators=LATER, samples=SAME), READS.replace("__getitem__", "describe"))
+
+    assert finding.confidence == "suspected"
+
+
+def test_workers_that_are_made_anew_see_it():
+    assert not found(trial(iterators=LATER, samples=SAME), READS)
+
+
+def test_an_experiment_must_show_that_contents_change():
+    def tried(**fields):
+        plan = Plan(change=Change(settings={"persistent_workers": False}))
+        return trial(plan=plan, iterators=LATER, **fields)
+
+    assert found(tried(samples=SAME))
+    assert found(tried())
+    assert not found(tried(samples=OTHER))
 
 
 def test_contents_that_do_change_are_left_alone():

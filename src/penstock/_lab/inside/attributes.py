@@ -1,4 +1,4 @@
-"""Attributes of the dataset that have changed since its persistent workers were started.
+"""Attributes of the dataset that have changed since the first pass, when persistent workers were started.
 
 Plain values are compared; of functions, objects and containers near the top, whether they are still the same
 and how many elements they have. With workers the consumer's own copy is touched by nobody but the program.
@@ -22,7 +22,8 @@ def changed(loader: Any) -> dict[str, str]:
     """What persistent workers do not know; empty at the first pass, which remembers how it was."""
     now = _told(loader.dataset)
     before = loader.__dict__.get(_SEEN)
-    if before is None or getattr(loader, "_iterator", None) is None:
+    is_anew = loader.persistent_workers and getattr(loader, "_iterator", None) is None
+    if before is None or is_anew:
         loader.__dict__[_SEEN] = now
         return {}
     both = [path for path in now if path in before and not _is_same(before[path], now[path])]

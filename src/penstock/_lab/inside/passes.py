@@ -174,10 +174,10 @@ class Passes:
         self.observer.log.write("loader", **fields)
 
     def _changed(self, loader: Any) -> dict[str, str]:
-        """For persistent workers: attributes of the dataset that they do not have."""
+        """Attributes of the dataset that persistent workers do not have, or would not have."""
         from penstock._lab.inside import attributes
 
-        return attributes.changed(loader) if getattr(loader, "persistent_workers", False) else {}
+        return attributes.changed(loader) if getattr(loader, "num_workers", 0) else {}
 
     @quiet
     def failed(self, ready: Ready | None, error: BaseException) -> None:

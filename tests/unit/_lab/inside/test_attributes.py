@@ -25,7 +25,7 @@ class Data:
 
 @pytest.fixture
 def loader():
-    made = SimpleNamespace(dataset=Data(), _iterator=None)
+    made = SimpleNamespace(dataset=Data(), _iterator=None, persistent_workers=True)
     assert changed(made) == {}  # the first pass remembers
     made._iterator = object()
     return made

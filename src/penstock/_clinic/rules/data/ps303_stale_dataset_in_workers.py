@@ -37,8 +37,8 @@ from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
 
 # Samples that must have been read in two epochs before anything is said of them.
 FEW = 2
-# Where a value is set, not used.
-_SETTERS = frozenset({"__init__", "__len__", "__repr__", "__str__", "__post_init__"})
+# Where samples are made, by datasets and by what they call.
+_MAKERS = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
 class StaleDatasetInWorkers:
@@ -54,14 +54,14 @@ class StaleDatasetInWorkers:
         if trial is None:
             return
         for loader in facts.loaders:
-            later = next((seen for seen in trial.of(loader.key) if seen.changed), None)
-            if later is None or not later.changed:
+            later = _later(trial, loader)
+            if later is None:
                 continue
             compared = _compared(trial, loader)
-            used = _used(facts, loader, later)
+            used = _used(facts, later)
             # Contents that change from epoch to epoch are random, or the workers do see it: then only the
             # source can tell that samples depend on the attribute.
-            if (compared.both >= FEW and not compared.differ) or used:
+            if (_is_told(trial, compared) and not compared.differ) or used:
                 yield self._finding(loader, later, compared, used)
 
     def _finding(
@@ -104,6 +104,22 @@ class StaleDatasetInWorkers:
         )
 
 
+def _later(trial: Trial, loader: LoaderSeen) -> IteratorSeen | None:
+    """The first pass for which the program had changed something that the workers may not have.
+
+    In a trial that makes workers anew it is asked too, whether contents then change: else all that an
+    experiment without persistent workers shows is that they are gone.
+    """
+    if not loader.settings.get("persistent_workers") and not trial.plan.change:
+        return None
+    return next((seen for seen in trial.of(loader.key) if seen.changed), None)
+
+
+def _is_told(trial: Trial, compared: Compared) -> bool:
+    """Whether contents tell anything; an experiment that came to no second epoch has cured nothing."""
+    return compared.both >= FEW or bool(trial.plan.change)
+
+
 def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
     """The first epoch against the later ones, by index."""
     first, *rest = readings(trial, loader.key) or [{}]
@@ -111,25 +127,31 @@ def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
     return Compared(sum(each.both for each in told), sum(each.differ for each in told))
 
 
-def _used(facts: Facts, loader: LoaderSeen, later: IteratorSeen) -> tuple[str, ...]:
-    """Changed attributes that the dataset's class reads where it makes samples."""
-    read = _read_names(facts, loader.dataset.type.rpartition(".")[2])
+def _used(facts: Facts, later: IteratorSeen) -> tuple[str, ...]:
+    """Changed attributes that the source reads where samples are made."""
+    files = facts.source.files if facts.source is not None else ()
+    classes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    read = frozenset(name for each in classes for name in _read_names(each))
     return tuple(path for path in later.changed if path.rpartition(".")[2] in read)
 
 
-def _read_names(facts: Facts, name: str) -> frozenset[str]:
-    """Attributes of `self` that the methods of a class read, but for those that only set it up."""
-    files = facts.source.files if facts.source is not None else ()
-    nodes = (node for file in files for node in ast.walk(file.tree))
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name]
-    return frozenset(
-        node.attr
-        for each in classes
-        for method in each.body
-        if isinstance(method, ast.FunctionDef) and method.name not in _SETTERS
-        for node in ast.walk(method)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_self(node.value)
-    )
+def _read_names(kind: ast.ClassDef) -> Iterator[str]:
+    """Attributes of `self` that a class reads where it makes samples, and in methods that it calls there."""
+    methods = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+    ahead = [name for name in _MAKERS if name in methods]
+    seen: set[str] = set()
+    while ahead:
+        name = ahead.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        read = [
+            node.attr
+            for node in ast.walk(methods[name])
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_self(node.value)
+        ]
+        yield from read
+        ahead += [each for each in read if each in methods]
 
 
 def _is_self(node: ast.expr) -> bool:
