@@ -158,6 +158,7 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
     "storage-bound": ("not-fed-fast-enough",),
     "transform-bound": ("not-fed-fast-enough",),
     "stop-iteration-truncates": ("wrong-length",),
+    "orphan-workers": ("worker-exited",),
     "ctrl-c": ("worker-exited", "orphan-workers", "slow-shutdown"),
     "iterable-not-sharded": ("wrong-length",),
     "wrong-length": ("dataset-raises",),

@@ -143,6 +143,8 @@ class Bench:
             )
         if experiment.measure == "smaller":
             return True
+        if experiment.measure == "silent":
+            return self.fires(finding, trial)
         return judge.ill(trial, finding.loader) is not None or self.fires(finding, trial)
 
     def _judged(self, finding: Finding, experiment: Experiment, before: Trial, after: Trial) -> Proof:
@@ -153,6 +155,8 @@ class Bench:
             )
         elif experiment.measure == "smaller":
             proof = judge.smaller(experiment, before, after, key, finding.cause)
+        elif experiment.measure == "silent":
+            return judge.silent(title, before, after, lambda trial: self.fires(finding, trial))
         else:
             proof = judge.gone(
                 title,

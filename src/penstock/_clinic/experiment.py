@@ -130,6 +130,20 @@ def _silent(
     return Proof("verified", f"{title}: it is gone", **told)
 
 
+def silent(title: str, before: Trial, after: Trial, fires: Callable[[Trial], bool]) -> Proof:
+    """Whether the rule that fires on one no longer fires on the other, however both ended."""
+    told: dict[str, dict[str, Any]] = {
+        "before": {"outcome": before.outcome},
+        "after": {"outcome": after.outcome},
+    }
+    if not fires(before) or not progress(after, None):
+        return Proof("not-tested", f"{title}: it did not come so far, or did not show again", **told)
+    told["before"]["ill"], told["after"]["ill"] = True, fires(after)
+    if told["after"]["ill"]:
+        return Proof("refuted", f"{title}: it stays", **told)
+    return Proof("verified", f"{title}: it is gone", **told)
+
+
 def same(title: str, before: Trial, after: Trial, reference: Trial, key: str) -> Proof:
     """Whether samples that were wrong before are right after, by the content of the reference pass."""
     wrong, right = wrong_samples(before, reference, key), wrong_samples(after, reference, key)

@@ -11,7 +11,7 @@ from penstock._lab.site import Site
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["proved", "observed", "suspected"]
 Status = Literal["verified", "refuted", "not-tested"]
-Measure = Literal["gone", "faster", "smaller", "same"]
+Measure = Literal["gone", "faster", "smaller", "same", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Experiment:
 
     `measure`: "gone": the failure is there without the change and not with it. "faster": samples per second
     rise by at least `ratio`. "smaller": what grew grows by less than a `ratio`-th. "same": samples now agree
-    with those at num_workers=0.
+    with those at num_workers=0. "silent": the rule fires without the change and not with it, whatever else
+    goes wrong in both.
     """
 
     title: str  # "the same loader under spawn"

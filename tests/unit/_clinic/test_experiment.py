@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from penstock._clinic.experiment import faster, gone, ill, same, smaller, speed, wrong_samples
+from penstock._clinic.experiment import faster, gone, ill, same, silent, smaller, speed, wrong_samples
 from penstock._clinic.finding import Experiment
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import (
@@ -154,3 +156,19 @@ def test_a_change_that_breaks_the_program_is_no_gain():
 def test_the_speed_of_a_program_counts_its_own_steps():
     seen = IteratorSeen(KEY, batches=10, samples=80, waits=(0.1,) * 10, steps=(0.3,) * 10)
     assert speed(Trial(iterators=(seen,)), KEY) == pytest.approx(20)
+
+
+def test_a_rule_that_no_longer_fires_is_silent_however_both_ended():
+    before = Trial(outcome="crash", iterators=(IteratorSeen(loader="a", batches=3),), left_workers=1)
+    after = dataclasses.replace(before, left_workers=0)
+
+    proof = silent("ours", before, after, lambda trial: trial.left_workers > 0)
+
+    assert (proof.status, proof.experiment) == ("verified", "ours: it is gone")
+    assert silent("ours", before, before, lambda trial: trial.left_workers > 0).status == "refuted"
+
+
+def test_what_did_not_come_to_a_batch_is_not_silent_but_untested():
+    before = Trial(iterators=(IteratorSeen(loader="a", batches=3),), left_workers=1)
+
+    assert silent("ours", before, Trial(), lambda trial: trial.left_workers > 0).status == "not-tested"

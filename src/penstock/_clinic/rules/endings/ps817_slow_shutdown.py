@@ -71,7 +71,7 @@ class SlowShutdown:
                 Experiment(
                     title="the program with our loader, which ends busy workers at once",
                     change=Change(use_penstock=True),
-                    measure="gone",
+                    measure="silent",
                     drive="script",
                 ),
             ),

@@ -27,8 +27,7 @@ from typing import ClassVar
 
 from penstock._clinic.amounts import count
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
-from penstock._lab.plan import Change
+from penstock._clinic.finding import Evidence, Finding, Prescription
 from penstock._lab.record import Failure, Trial
 
 INTERRUPT = "KeyboardInterrupt"
@@ -73,14 +72,6 @@ class CtrlC:
                 change="ignore SIGINT in workers (signal.signal(signal.SIGINT, signal.SIG_IGN) in "
                 "worker_init_fn), or from penstock import DataLoader",
                 expect="one traceback, of the consumer, and nothing left",
-            ),
-            experiments=(
-                Experiment(
-                    title="the program with our loader, whose workers ignore the interrupt",
-                    change=Change(use_penstock=True),
-                    measure="gone",
-                    drive="script",
-                ),
             ),
             stopped_at_s=own[0] if own else trial.seconds,
         )

@@ -69,7 +69,7 @@ class OrphanWorkers:
                 Experiment(
                     title="the program with our loader, whose workers die with their parent",
                     change=Change(use_penstock=True),
-                    measure="gone",
+                    measure="silent",
                     drive="script",
                 ),
             ),

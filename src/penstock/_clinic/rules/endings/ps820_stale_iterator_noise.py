@@ -70,7 +70,7 @@ class StaleIteratorNoise:
                 Experiment(
                     title="the program with our loader, whose iterators do nothing in other processes",
                     change=Change(use_penstock=True),
-                    measure="gone",
+                    measure="silent",
                     drive="script",
                 ),
             ),
