@@ -42,8 +42,9 @@ from penstock._clinic.trials import ABREAST, Run, Say, Trials
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import HostSeen, LoaderSeen, Trial
 
-# The observed run: of the whole budget, and seconds of batches in it.
-OBSERVED_SHARE = 0.45
+# The observed run may take this much of the budget: it is ended sooner, once batches flow or nothing moves.
+OBSERVED_SHARE = 0.7
+# Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
 # Epochs that are over sooner are watched for longer: what each of them costs to start must be seen.
 OBSERVED_MIN_S = 3.0
