@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
+import pytest
+
 from penstock._clinic.rules.data.ps305_wrong_length import WrongLength
+from penstock._clinic.source import Source, SourceFile
 from penstock._lab.record import DatasetSeen
 from tests.rules.seen import facts, failure, loader, passed, samples, trial, zero
 
@@ -81,6 +86,28 @@ def test_any_other_number_may_be_meant():
     (finding,) = found(trial(iterators=(passed(samples=60),)), probed(60, 100))
 
     assert (finding.severity, finding.confidence) == ("info", "suspected")
+
+
+@pytest.mark.parametrize("returned", ["60", "self.COUNT", "len(self.items) // 2"])
+def test_a_number_that_is_written_in_the_source_is_not_meant(returned):
+    text = f"class Pictures:\n    COUNT = 60\n    def __len__(self):\n        return {returned}\n"
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(60, 120), source=source))
+
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize("returned", ["self.limit", "self.end - self.start"])
+def test_a_number_that_comes_from_outside_may_be_meant(returned):
+    text = f"class Pictures:\n    def __len__(self):\n        return {returned}\n"
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(60, 100), source=source))
+
+    assert finding.severity == "info"
 
 
 def test_the_part_of_a_larger_one_that_another_loader_has_is_left_alone():

@@ -11,8 +11,9 @@ progress bars and schedules are wrong.
 ## How we know
 Too large: an index below `len` raises IndexError, and everything that the dataset holds is shorter. Too
 small: the dataset gives further samples from index `len` on and then ends, and the number left out looks like
-a slip (one short, or the number of batches). Iterable: a whole pass without workers brings another number of
-samples than `len` says. The experiment takes the number that was found in its place.
+a slip (one short, the number of batches, a number written into `__len__`). Iterable: a whole pass without
+workers brings another number of samples than `len` says. The experiment takes the number that was found in
+its place.
 
 ## What to do
 Return the length of what `__getitem__` reads: `return len(self.samples)`.
@@ -24,6 +25,7 @@ one; when an iterable dataset's length is an estimate that is nearly right.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,7 +175,7 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
         return None  # cyclic, or the part of a larger one that another loader has
-    slip = _slip(seen, loader)
+    slip = _slip(seen, loader) or _written(facts, loader)
     left = seen.reach - seen.length
     return _Mistake(
         said=seen.length,
@@ -211,6 +213,44 @@ def _slip(seen: DatasetSeen, loader: LoaderSeen) -> str:
     if seen.reach == seen.length + 1 and seen.reach in seen.sizes.values():
         return "; it is one short"
     return ""
+
+
+def _written(facts: Facts, loader: LoaderSeen) -> str:
+    """Whether `__len__` returns a number that is written in the source, or a part of what is held."""
+    name = loader.dataset.type.rpartition(".")[2]
+    files = facts.source.files if facts.source is not None else ()
+    for node in (node for file in files for node in ast.walk(file.tree)):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            returned = [
+                each.value
+                for method in node.body
+                if isinstance(method, ast.FunctionDef) and method.name == "__len__"
+                for each in ast.walk(method)
+                if isinstance(each, ast.Return)
+            ]
+            if len(returned) == 1:
+                return _looks(returned[0], node)
+    return ""
+
+
+def _looks(value: ast.expr | None, kind: ast.ClassDef) -> str:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
+        return f"; `__len__` divides: {ast.unparse(value)}"
+    if isinstance(value, ast.Attribute):  # of the class: `NUM = 220`
+        value = _class_values(kind).get(value.attr, value)
+    if isinstance(value, ast.Constant) and isinstance(value.value, int):
+        return f"; {value.value} is written in the source"
+    return ""
+
+
+def _class_values(kind: ast.ClassDef) -> dict[str, ast.expr]:
+    return {
+        target.id: node.value
+        for node in kind.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 # ---- iterable -----------------------------------------------------------------------------------
