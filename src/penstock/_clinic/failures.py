@@ -127,7 +127,7 @@ def cases(facts: Facts) -> Iterator[Case]:
     observed = facts.observed
     if observed is None:
         return
-    failure = root(observed)
+    failure = root(observed) or _unheard(observed)
     if failure is not None:
         yield _case(facts, observed, failure)
     elif observed.outcome == "ok":
@@ -136,6 +136,13 @@ def cases(facts: Facts) -> Iterator[Case]:
     for each in caught(observed):
         if failure is None or not same(each, failure):
             yield dataclasses.replace(_case(facts, observed, each), is_caught=True)
+
+
+def _unheard(trial: Trial) -> Failure | None:
+    """What kept workers from starting, where the trial ended before the program heard of it."""
+    if trial.outcome == "ok":
+        return None
+    return next((each for each in trial.failures if each.phase in {"start", "pickle"}), None)
 
 
 def _own_rung(facts: Facts, trial: Trial) -> Iterator[Case]:
