@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps206_view_of_large_storage import ViewOfLargeStorage
-from tests.rules.seen import MB, facts, fetches, loader, trial
+from tests.rules.seen import MB, facts, failure, fetches, loader, trial
 
 
 def found(observed):
@@ -25,7 +25,10 @@ def test_a_batch_that_ships_far_more_than_it_holds_is_found():
 
 
 def test_it_is_an_error_when_the_program_fails():
-    observed = trial(outcome="error", fetches=fetches(2, nbytes=16_384, storage_nbytes=400 * MB))
+    full = failure("No space left on device (28)", phase="feeder", worker=0)
+    observed = trial(
+        outcome="hang", failures=(full,), fetches=fetches(2, nbytes=16_384, storage_nbytes=400 * MB)
+    )
 
     assert found(observed)[0].severity == "error"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps215_prefetch_memory import PrefetchMemory
-from tests.rules.seen import GB, MB, facts, host, loader, passed, trial
+from tests.rules.seen import GB, MB, facts, failure, host, loader, passed, trial
 
 
 def found(observed):
@@ -28,7 +28,8 @@ def test_batches_that_crowd_shared_memory_are_found():
 
 
 def test_it_is_an_error_when_the_program_fails():
-    (finding,) = found(keeping(32, 2 * MB, outcome="error", host=host(shm_size=64 * MB)))
+    full = failure("unable to allocate shared memory(shm)", phase="collate", worker=0)
+    (finding,) = found(keeping(32, 2 * MB, outcome="error", failures=(full,), host=host(shm_size=64 * MB)))
 
     assert finding.severity == "error"
     assert finding.experiments[0].measure == "gone"
@@ -52,3 +53,9 @@ def test_no_more_is_kept_than_the_loader_has():
 
 def test_a_factor_that_is_not_to_blame_is_left_alone():
     assert not found(keeping(4, 200 * MB, host=host(shm_size=512 * MB, memory_limit=GB)))
+
+
+def test_a_program_that_fails_for_another_reason_is_only_warned():
+    (finding,) = found(keeping(32, 2 * MB, outcome="error", host=host(shm_size=64 * MB)))
+
+    assert finding.severity == "warning"

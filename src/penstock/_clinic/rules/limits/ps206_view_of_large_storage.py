@@ -29,6 +29,7 @@ from penstock._clinic import amounts
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
+from penstock._clinic.shortage import is_out_of_memory, is_out_of_shm
 from penstock._lab.plan import Change
 from penstock._lab.record import FetchSeen, LoaderSeen
 
@@ -53,7 +54,8 @@ class ViewOfLargeStorage:
                 yield self._finding(facts, loader, worst)
 
     def _finding(self, facts: Facts, loader: LoaderSeen, worst: FetchSeen) -> Finding:
-        stops = facts.observed is not None and facts.observed.outcome != "ok"
+        seen = facts.observed
+        stops = seen is not None and (is_out_of_shm(seen) or is_out_of_memory(seen))
         used, shipped = amounts.size(worst.nbytes), amounts.size(worst.storage_nbytes)
         return Finding(
             code=self.code,

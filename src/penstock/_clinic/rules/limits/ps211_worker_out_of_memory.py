@@ -22,7 +22,6 @@ When a worker was killed with memory to spare: somebody else did that (PS812).
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator
 from typing import ClassVar
@@ -34,15 +33,9 @@ from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._clinic.inflight import set_option
 from penstock._clinic.naming import loader_named, option
 from penstock._clinic.said import Said, loader_of
+from penstock._clinic.shortage import is_out_of_memory, raised
 from penstock._lab.plan import Change
 from penstock._lab.record import Failure, LoaderSeen, Trial
-
-_TEXT = re.compile(
-    r"MemoryError|can't allocate memory|Cannot allocate memory|not enough memory|Unable to allocate"
-)
-
-# Memory is looked at a few times a second, and what kills grows fast: seen this near, it was at the limit.
-NEAR = 0.7
 
 
 class WorkerOutOfMemory:
@@ -83,31 +76,18 @@ class WorkerOutOfMemory:
 
 def _killed(trial: Trial) -> Said | None:
     deaths = [each for each in worker_deaths(trial) if each.status == -signal.SIGKILL]
-    if not deaths or not _is_short(trial):
+    if not deaths or not is_out_of_memory(trial):
         return None
     first = deaths[0]
     key = Failure(type="", loader=first.loader, worker=first.worker, at_s=first.at_s)
     return Said(f"worker {first.worker} was killed by SIGKILL for want of memory", trial, key)
 
 
-def _is_short(trial: Trial) -> bool:
-    most = max((seen.tree_pss for seen in trial.vitals), default=0)
-    is_near = 0 < trial.host.memory_limit * NEAR <= most
-    return trial.outcome == "oom" or trial.host.oom_kills > 0 or trial.ended_by == "memory" or is_near
-
-
 def _raised(trial: Trial) -> Said | None:
-    for failure in trial.failures:
-        is_its = failure.phase in {"sample", "collate", "feeder", "init"} and (failure.worker or 0) >= 0
-        if is_its and _TEXT.search(f"{failure.type}: {failure.text}") and not _is_out_of_maps(trial):
-            return Said(f"worker {failure.worker} raised {failure.type}", trial, failure)
-    return None
-
-
-def _is_out_of_maps(trial: Trial) -> bool:
-    """Whether "Cannot allocate memory" means maps (PS203), not memory."""
-    most = max((seen.main_maps for seen in trial.vitals), default=0)
-    return 0 < trial.host.max_map_count * NEAR <= most
+    failure = raised(trial)
+    if failure is None:
+        return None
+    return Said(f"worker {failure.worker} raised {failure.type}", trial, failure)
 
 
 def _when(trial: Trial, found: Said) -> float | None:

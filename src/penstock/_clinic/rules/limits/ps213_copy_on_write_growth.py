@@ -31,6 +31,7 @@ from penstock._clinic import amounts, growth
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
+from penstock._clinic.shortage import is_out_of_memory
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Thing, Trial
 
@@ -78,7 +79,7 @@ class CopyOnWriteGrowth:
     def _finding(self, facts: Facts, loader: LoaderSeen, grown: _Grown) -> Finding:
         largest = max(grown.lists, key=_nbytes)
         total = grown.most * grown.workers
-        dies = any(trial.outcome == "oom" or trial.host.oom_kills for trial in facts.trials)
+        dies = facts.observed is not None and is_out_of_memory(facts.observed)
         return Finding(
             code=self.code,
             cause=self.cause,

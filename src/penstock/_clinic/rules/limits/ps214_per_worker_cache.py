@@ -32,6 +32,7 @@ from penstock._clinic.contents import compare, readings
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
+from penstock._clinic.shortage import is_out_of_memory
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
 
@@ -73,7 +74,7 @@ class PerWorkerCache:
                     break
 
     def _finding(self, loader: LoaderSeen, trial: Trial, cache: _Cache) -> Finding:
-        dies = _is_dying(trial)
+        dies = is_out_of_memory(trial)
         kept = bool(loader.settings.get("persistent_workers"))
         again = "" if kept else ", and throws it away after the epoch"
         return Finding(
@@ -162,14 +163,10 @@ def _still_fills(line: list[int]) -> bool:
 
 
 def _matters(trial: Trial, cache: _Cache) -> bool:
-    if _is_dying(trial):
+    if is_out_of_memory(trial):
         return cache.seen >= SEEN
     limit = trial.host.memory_limit
     return cache.seen >= SEEN and cache.total >= min(MUCH, SHARE * limit if limit else MUCH)
-
-
-def _is_dying(trial: Trial) -> bool:
-    return trial.outcome == "oom" or trial.host.oom_kills > 0 or trial.ended_by == "memory"
 
 
 def _evidence(trial: Trial, cache: _Cache) -> Iterator[Evidence]:

@@ -28,6 +28,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._clinic.inflight import PREFETCH, InFlight, in_flight, set_option
 from penstock._clinic.naming import loader_named, option
+from penstock._clinic.shortage import is_out_of_memory, is_out_of_shm
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
 
@@ -57,7 +58,7 @@ class PrefetchMemory:
                 yield self._finding(trial, loader, ahead)
 
     def _finding(self, trial: Trial, loader: LoaderSeen, ahead: InFlight) -> Finding:
-        stops = trial.outcome != "ok"
+        stops = is_out_of_shm(trial) or is_out_of_memory(trial)
         fewer = InFlight(ahead.workers, PREFETCH, ahead.batch_nbytes, length=ahead.length)
         room = trial.host.shm_size
         of = f", where /dev/shm has {amounts.size(room)}" if room else ""
