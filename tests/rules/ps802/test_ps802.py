@@ -48,6 +48,21 @@ def test_where_no_form_differs_the_words_of_collate_remain():
     )
 
 
+def test_a_batch_of_nothing_that_the_program_stumbles_over_is_traced_to_its_sample():
+    ended = failure(
+        "cannot unpack non-iterable NoneType object", kind="TypeError", phase="program", is_fatal=True
+    )
+    observed = trial(outcome="error", failures=(ended,), samples=(seen(3), seen(4, "", is_none=True)))
+
+    (finding,) = BadSample().check(facts(observed))
+
+    assert finding.message == (
+        "sample 4 of `train_loader` is None, and the program cannot use its batch: TypeError: cannot unpack"
+        " non-iterable NoneType object"
+    )
+    assert list(BadSample().check(facts(trial(outcome="error", failures=(ended,), samples=(seen(3),))))) == []
+
+
 def test_a_full_machine_is_no_fault_of_the_sample():
     full = failure("unable to allocate shared memory(shm) for file", phase="collate", worker=0, is_fatal=True)
 

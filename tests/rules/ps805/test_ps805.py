@@ -49,6 +49,24 @@ def test_without_such_an_except_it_is_an_info(text):
     assert finding.severity == "info"
 
 
+def test_a_type_that_cannot_be_built_again_is_lost_too():
+    traceback = '  File "/usr/lib/python3.11/site-packages/torch/_utils.py", line 790, in reraise\n'
+    heard = failure(
+        "unexpected keyword argument 'message'",
+        kind="TypeError",
+        phase="program",
+        traceback=traceback,
+        is_fatal=True,
+    )
+
+    (finding,) = found(RAISED, heard, text="try: pass\nexcept MissingFile: pass")
+
+    assert finding.message.startswith(
+        "MissingFile raised for sample 33 in a worker reaches the program as TypeError"
+    )
+    assert found(heard) == []
+
+
 def test_a_type_that_arrives_is_not_lost():
     heard = failure(CAUGHT.format("KeyError", "KeyError"), kind="KeyError", phase="program", is_fatal=True)
 

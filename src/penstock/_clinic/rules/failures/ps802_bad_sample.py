@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, bare, cases, claimed_by
 from penstock._clinic.finding import Evidence, Finding, Prescription
-from penstock._clinic.naming import loader_named, sample_named, short
+from penstock._clinic.naming import at_place, loader_named, sample_named, short
 from penstock._clinic.trying import mended
 from penstock._lab.record import SampleSeen
 
@@ -47,7 +47,8 @@ class BadSample:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each failure of collate."""
         for case in cases(facts):
-            if case.failure.phase == "collate" and claimed_by(case.failure) is None:
+            is_collates = case.failure.phase == "collate" and claimed_by(case.failure) is None
+            if is_collates or _is_empty_handed(case):
                 yield self._finding(case)
 
     def _finding(self, case: Case) -> Finding:
@@ -73,9 +74,16 @@ class BadSample:
         )
 
 
+def _is_empty_handed(case: Case) -> bool:
+    """Whether the program itself stumbles over None, in a run where samples were None."""
+    failure = case.failure
+    is_about_none = failure.phase == "program" and "NoneType" in failure.text and not case.is_caught
+    return is_about_none and any(each.is_none for each in case.trial.samples)
+
+
 def odd_sample(case: Case) -> SampleSeen | None:
     """The sample of the failed batch that is None, or whose form is not that of most others."""
-    batch = _batch(case)
+    batch = list(case.trial.samples) if case.failure.phase == "program" else _batch(case)
     nothing = next((each for each in batch if each.is_none), None)
     if nothing is not None:
         return nothing
@@ -126,6 +134,9 @@ def _message(case: Case, odd: SampleSeen | None) -> str:
     if odd is None or not (odd.is_none or odd.shape):
         which = "a batch" if failure.index is None else f"the batch of {sample_named(failure.index)}"
         return f"{which} of {loader_named(case.loader)} cannot be made{field}: {said}"
+    if odd.is_none and failure.phase == "program":
+        told = f"{sample_named(odd.index)} of {loader_named(case.loader)} is None"
+        return f"{told}, and the program cannot use its batch{at_place(failure.site)}: {said}"
     if odd.is_none:
         return f"{sample_named(odd.index)} is None, so {loader_named(case.loader)} cannot make its batch"
     usual = _usual(case, Counter(each.shape for each in _batch(case)))

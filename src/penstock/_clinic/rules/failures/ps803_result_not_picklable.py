@@ -27,13 +27,16 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import Raised, fed, method_of, printed, refuses, root, says, unsent
+from penstock._clinic.failures import Raised, claimed_by, fed, method_of, printed, refuses, root, says, unsent
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.hang import judge, timed_out
 from penstock._clinic.naming import loader_named, short
 from penstock._clinic.trying import mended, ours, with_workers
 from penstock._lab.record import LoaderSeen, Trial
 
+_TRANSPORT = re.compile(
+    r"exited unexpectedly|killed by signal|timed out|Connection|Pipe|EOFError|FileNotFound|OSError|^Empty"
+)
 _TYPE = re.compile(r"(?:cannot|can't) pickle (?:local object )?'?<?([^'>]+?)'?(?: object)?$", re.IGNORECASE)
 
 
@@ -103,14 +106,19 @@ def _refused(trial: Trial) -> Raised | None:
 def _not_rebuilt(trial: Trial) -> Raised | None:
     """A batch that arrived, and that pickle could not rebuild in the program."""
     failure = root(trial)
-    if failure is None or failure.phase not in {"next", "program"} or says(failure.text) is not None:
+    if failure is None or failure.phase not in {"next", "program"} or claimed_by(failure) is not None:
         return None
     for each in printed(failure.traceback):
-        is_loading = each.passes("_try_get_data") and each.passes("get")
-        if is_loading and any("queues.py" in frame.file for frame in each.frames[-4:]):
-            is_pickles = bool(re.search(r"unpickl|Can't get attribute|__init__\(\)|__setstate__", each.text))
-            return each if is_pickles or "pickle" in each.type.lower() else None
+        is_arriving = each.passes("_try_get_data") and each.passes("get")
+        is_at_the_end = any(frame.file.endswith("queues.py") for frame in each.frames[-4:])
+        if is_arriving and is_at_the_end and not _is_of_transport(each):
+            return each
     return None
+
+
+def _is_of_transport(raised: Raised) -> bool:
+    """Whether the way itself broke: a worker is gone, a socket closed."""
+    return bool(_TRANSPORT.search(f"{raised.type}: {raised.text}"))
 
 
 def _failed_loader(trial: Trial) -> str | None:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import ECHOES, bare, claimed_by, wrapped_as
+from penstock._clinic.failures import ECHOES, bare, claimed_by, is_reraised, wrapped_as
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import place, sample_named
 from penstock._clinic.source import Source
@@ -58,13 +58,10 @@ class ExceptionTypeLost:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding where torch had to raise another type."""
         trial = facts.observed
-        if trial is None:
-            return
-        for heard in trial.failures:
-            name = wrapped_as(heard) if heard.phase in ECHOES else None
-            is_lost = name is not None and bare(name) != bare(heard.type)
-            if is_lost and bare(heard.type) == _RAISED_INSTEAD and claimed_by(heard) is None:
-                yield self._finding(facts, trial, heard, bare(name or ""))
+        for heard in trial.failures if trial is not None else ():
+            name = _lost(trial, heard) if trial is not None and heard.phase in ECHOES else None
+            if trial is not None and name is not None and claimed_by(heard) is None:
+                yield self._finding(facts, trial, heard, name)
                 return
 
     def _finding(self, facts: Facts, trial: Trial, heard: Failure, name: str) -> Finding:
@@ -77,7 +74,7 @@ class ExceptionTypeLost:
             code=self.code,
             cause=self.cause,
             severity="error" if catcher and is_fatal else "info",
-            message=f"{name} raised for {index} in a worker reaches the program as {_RAISED_INSTEAD}{waits}",
+            message=f"{name} raised for {index} in a worker reaches the program as {bare(heard.type)}{waits}",
             prescription=Prescription(
                 f"give {name} a constructor that accepts one text, or catch it in the dataset",
                 f"`except {name}` works with workers as without",
@@ -102,6 +99,17 @@ class ExceptionTypeLost:
             remedy=ours(),
             stopped_at_s=heard.at_s if catcher and is_fatal else None,
         )
+
+
+def _lost(trial: Trial, heard: Failure) -> str | None:
+    """The type that a worker raised, where another reached the program."""
+    name = wrapped_as(heard)
+    if name is not None:
+        return bare(name) if bare(heard.type) == _RAISED_INSTEAD != bare(name) else None
+    if not is_reraised(heard):  # building it again failed in its own way
+        return None
+    origin = next((each for each in trial.failures if each.phase not in ECHOES), None)
+    return bare(origin.type) if origin is not None and bare(origin.type) != bare(heard.type) else None
 
 
 def _catcher(source: Source | None, name: str) -> Site | None:
