@@ -59,6 +59,12 @@ def test_a_gain_of_less_than_a_second_is_not_worth_an_alarm():
 
 
 def test_where_no_workers_are_better_still_that_is_the_cause():
+    few = SICK.but(workers=4, made_s=0.2, cpu_share=0.5)
+
+    assert not found(few.but(rates={0: 2000.0, 2: 500.0, 4: 250.0}))
+
+
+def test_of_very_many_workers_none_may_be_better_still():
     (finding,) = found(SICK.but(rates={0: 2000.0, 2: 500.0, 16: 250.0}))
 
-    assert finding.severity == "info"
+    assert finding.prescription.change == "num_workers=16 → num_workers=0"

@@ -17,7 +17,8 @@ Lower `num_workers` to the number in the prescription.
 
 ## When we stay silent
 When there is a CPU for every worker, when the program hardly waits, when workers wait more than they
-compute (then more of them than CPUs do good), when none at all are better still (PS411).
+compute (then more of them than CPUs do good), when there are not very many and none at all are better still
+(PS411).
 """
 
 from __future__ import annotations
@@ -99,11 +100,20 @@ class TooManyWorkers:
 
 def _better(slow: Slow) -> int | None:
     """The number of workers up to the CPUs that was best on the ladder, where it promises a gain."""
-    fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
+    if slow.workers > MANY * slow.most_workers and slow.rates.get(0, 0.0) >= WORTH * _best_rate(slow):
+        fewer = [0]
+    else:
+        fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
     best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
     if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < slow.worth_s:
         return None
-    return None if slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
+    return None if best and slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
+
+
+def _best_rate(slow: Slow) -> float:
+    return max(
+        (slow.rates[workers] for workers in slow.rates if 1 <= workers <= slow.most_workers), default=0.0
+    )
 
 
 def _evidence(slow: Slow) -> tuple[Evidence, ...]:

@@ -31,6 +31,9 @@ from penstock._clinic.finding import Evidence, Experiment, Finding
 from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
+# So many workers for each CPU are no choice for such data, but a number without thought (PS406).
+VERY_MANY = 2
+
 
 class WorkersNotWorthIt:
     """No workers at all are faster."""
@@ -81,9 +84,16 @@ def _promises(slow: Slow) -> bool:
     alone = slow.rates.get(0)
     if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < slow.worth_s:
         return False
-    fewer = [rate for workers, rate in slow.rates.items() if 1 <= workers <= slow.most_workers]
-    if slow.workers > slow.most_workers and fewer and alone < WORTH * max(fewer):
+    if _are_too_many(slow, alone):
         return False
     seen = slow.pace
     epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)
     return seen.epoch_s >= PROMISING * epoch_s and seen.epoch_s - epoch_s >= slow.worth_s
+
+
+def _are_too_many(slow: Slow, alone: float) -> bool:
+    """Whether their number is what is wrong: very many, or so many that fewer would do about as well."""
+    fewer = [rate for workers, rate in slow.rates.items() if 1 <= workers <= slow.most_workers]
+    if slow.workers > VERY_MANY * slow.most_workers:
+        return True
+    return slow.workers > slow.most_workers and bool(fewer) and alone < WORTH * max(fewer)
