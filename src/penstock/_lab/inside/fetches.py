@@ -336,6 +336,8 @@ class Fetches:
         began, cpu, self._mark = time.monotonic(), time.process_time(), time.thread_time()
         self._observer.page.put("")
         self._looker.work(began - self._began, cpu - self._cpu)
+        if not self._is_watched and not self._indices:
+            self._count_unwatched(self._index, began)
         if self._is_watched and self._indices:
             self._pace_s = self._samples_s / len(self._indices)
         if self._is_told:

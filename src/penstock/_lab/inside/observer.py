@@ -90,8 +90,10 @@ class Observer:
 
     def _use_penstock(self) -> None:
         from penstock._install import install
+        from penstock._lab.inside import ours
 
         install(cure=True)
+        ours.install(self)
 
 
 def share(context: Context | None) -> None:
