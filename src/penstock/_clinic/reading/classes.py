@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeGuard
 
 from penstock._clinic.reading.module import FUNCTIONS, Function, Module
-from penstock._clinic.reading.values import Values, inside
+from penstock._clinic.reading.values import Values
 
 # What runs before there are workers.
 MAKING = ("__init__", "__post_init__", "setup", "prepare", "__new__")
@@ -34,9 +34,9 @@ class Place:
     module: Module
     owner: ClassRead | None = None  # whose method it is, or whose methods call it
 
-    def nodes(self) -> Iterator[ast.AST]:
+    def nodes(self) -> tuple[ast.AST, ...]:
         """Everything in its body, without what is defined inside it."""
-        yield from inside(self.function)
+        return self.module.body(self.function)
 
 
 class ClassRead:
@@ -49,6 +49,7 @@ class ClassRead:
         self.node = node
         self.module = module
         self.name = node.name
+        self._reached: dict[tuple[str, ...], list[Place]] = {}
         self.lineage: tuple[ClassRead, ...] = (self, *(each for one in parents for each in one.lineage))
         self.bases = tuple(
             each.module.dotted(base) for each in self.lineage for base in each.node.bases if base is not None
@@ -77,10 +78,14 @@ class ClassRead:
             if isinstance(target, ast.Attribute) and is_self(target.value)
         )
 
-    def made(self) -> Iterator[Assignment]:
+    def made(self) -> tuple[Assignment, ...]:
         """What it keeps from its making: assignments in `__init__` and in what that calls."""
+        return self._made
+
+    @cached_property
+    def _made(self) -> tuple[Assignment, ...]:
         making = {place.function for place in self.reach(*MAKING)}
-        yield from (each for each in self.assignments if each.method in making)
+        return tuple(each for each in self.assignments if each.method in making)
 
     def assigned(self, attribute: str) -> Iterator[Assignment]:
         """Every assignment to one attribute."""
@@ -88,6 +93,11 @@ class ClassRead:
 
     def reach(self, *roots: str) -> list[Place]:
         """Those methods, and the methods and functions of the same file that they call or touch."""
+        if roots not in self._reached:
+            self._reached[roots] = self._reach(roots)
+        return self._reached[roots]
+
+    def _reach(self, roots: tuple[str, ...]) -> list[Place]:
         waiting = [self.methods[name] for name in roots if name in self.methods]
         found: dict[Function, Place] = {}
         while waiting:
@@ -117,7 +127,11 @@ class ClassRead:
 
     def mentions(self, *words: str) -> bool:
         """Whether one of these words is part of any name in the class."""
-        return any(word in name for each in self.lineage for name in _names(each.node) for word in words)
+        return any(word in name for name in self._names for word in words)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for each in self.lineage for name in _names(each.node))
 
 
 def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -29,7 +29,14 @@ class Module:
         self.functions: list[Function] = []
         # By scope and name: what is bound there. None: something that syntax does not tell.
         self.bindings: dict[ast.AST, dict[str, list[ast.AST | None]]] = {}
+        self._bodies: dict[ast.AST, tuple[ast.AST, ...]] = {}
         self._index()
+
+    def body(self, function: ast.AST) -> tuple[ast.AST, ...]:
+        """The nodes of a function, without those of functions and classes defined in it."""
+        if function not in self._bodies:
+            self._bodies[function] = tuple(inside(function))
+        return self._bodies[function]
 
     # ---- where a node is ---------------------------------------------------------------------------
 
@@ -218,6 +225,16 @@ class Module:
         ast.comprehension: _see_for,
         ast.withitem: _see_with,
     }
+
+
+def inside(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions and classes defined in it."""
+    waiting: list[ast.AST] = list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
 
 
 def is_guard(test: ast.AST) -> bool:

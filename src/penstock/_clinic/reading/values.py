@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock._clinic.reading.module import FUNCTIONS, Function, Module
+from penstock._clinic.reading.module import FUNCTIONS, Function, Module, inside
 
 DEEPEST = 16  # steps of a trail; longer ones are rare
 FARTHEST = 6  # folders above a file in which its imports are looked for
@@ -53,6 +53,7 @@ class Values:
         self._calls: dict[str, list[tuple[ast.Call, Module]]] = {}
         self._options: dict[str, list[Value]] = {}
         self._known: dict[int, list[Value]] = {}  # syntax lives as long as its file, so an id is a name
+        self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr]]] = {}
         self._trail: list[int] = []
         self._left = 0
         for module in modules:
@@ -166,13 +167,20 @@ class Values:
     def _from_attribute(self, node: ast.Attribute, module: Module) -> list[Value] | None:
         if isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
             owner = module.owner(node)
-            assigned = list(assigned_in(owner, node.attr)) if owner else []
+            assigned = self._assigned(owner).get(node.attr) if owner else None
             if assigned:
                 return [Value(each, module) for each in assigned]
         head = module.dotted(node)
         if head and isinstance(node.value, ast.Name) and node.value.id in module.imports:
             return self._imported(head, module)
         return self._options.get(node.attr) if _holds_options(node.value) else None
+
+    def _assigned(self, owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
+        if owner not in self._attributes:
+            found = self._attributes.setdefault(owner, {})
+            for name, value in assignments(owner):
+                found.setdefault(name, []).append(value)
+        return self._attributes[owner]
 
     def _from_parameter(self, node: ast.arg, module: Module) -> list[Value] | None:
         function = module.parents.get(module.parents.get(node, node))
@@ -257,19 +265,15 @@ class Values:
 # ---- syntax ---------------------------------------------------------------------------------------
 
 
-def assigned_in(owner: ast.ClassDef, attribute: str) -> Iterator[ast.expr]:
-    """What a class assigns to `self.<attribute>` anywhere in its methods, and in its own body."""
+def assignments(owner: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    """What a class assigns to attributes of `self` anywhere in its methods, and to names in its own body."""
     for node in ast.walk(owner):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_is_own(target, attribute, node, owner) for target in targets):
-                yield node.value
-
-
-def _is_own(target: ast.expr, attribute: str, node: ast.stmt, owner: ast.ClassDef) -> bool:
-    if isinstance(target, ast.Attribute):
-        return target.attr == attribute and isinstance(target.value, ast.Name) and target.value.id == "self"
-    return isinstance(target, ast.Name) and target.id == attribute and node in owner.body
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Attribute) and _last(target.value) == "self":
+                    yield target.attr, node.value
+                elif isinstance(target, ast.Name) and node in owner.body:
+                    yield target.id, node.value
 
 
 def returns(function: Function) -> Iterator[ast.expr]:
@@ -277,16 +281,6 @@ def returns(function: Function) -> Iterator[ast.expr]:
     for node in inside(function):
         if isinstance(node, ast.Return) and node.value is not None:
             yield node.value
-
-
-def inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions and classes defined in it."""
-    waiting: list[ast.AST] = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            waiting += ast.iter_child_nodes(node)
 
 
 def passed(call: ast.Call, function: Function, parameter: ast.arg, *, is_method: bool) -> ast.expr | None:
