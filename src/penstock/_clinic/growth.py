@@ -103,12 +103,15 @@ def growth(points: Iterable[Point]) -> Slope:
 
 
 def still_rises(line: Sequence[Point], whole: Slope) -> bool:
-    """Whether the last third rises at least a third as fast as the whole: what has levelled off does not."""
-    last = line[len(line) * 2 // 3 :]
-    if len(last) < 2 or last[-1][0] == last[0][0]:  # noqa: PLR2004 - a rise needs two points
-        return False
-    rise = (last[-1][1] - last[0][1]) / (last[-1][0] - last[0][0])
-    return rise >= whole.per_step / 3
+    """Whether the later half rises at least a third as fast as the whole: what has levelled off does not."""
+    last = line[len(line) // 2 :]
+    rises = [
+        (later[1] - sooner[1]) / (later[0] - sooner[0])
+        for place, sooner in enumerate(last)
+        for later in last[place + 1 :]
+        if later[0] > sooner[0]
+    ]
+    return bool(rises) and statistics.median(rises) >= whole.per_step / 3
 
 
 # ---- what is followed ---------------------------------------------------------------------------
@@ -119,10 +122,22 @@ def of_vitals(vitals: Iterable[Vitals], name: str) -> Slope:
     return growth((float(seen.batches), float(getattr(seen, name))) for seen in vitals if seen.batches)
 
 
-def of_workers(trial: Trial, key: str, name: str = "uss") -> dict[int, Slope]:
-    """Growth in each worker of a loader over the samples that it made, by pid; only where it grows."""
-    found = {pid: growth(line) for pid, line in lines(trial, key, name).items()}
-    return {pid: slope for pid, slope in found.items() if slope.is_rising}
+def of_workers(trial: Trial, key: str, name: str = "uss") -> tuple[Slope, float]:
+    """Growth in a worker of a loader over the samples that it made, and what all have gained together.
+
+    Workers are alike: each one's points count from where it was after its own warm-up.
+    """
+    points: list[Point] = []
+    gained = 0.0
+    for line in lines(trial, key, name).values():
+        later = line[int(len(line) * WARM_UP) :]
+        points += [(samples - later[0][0], value - later[0][1]) for samples, value in later]
+        gained += later[-1][1] - later[0][1]
+    points.sort()
+    found = slope(points)
+    if not found.is_rising or not still_rises(points, found):
+        return FLAT, 0.0
+    return found, gained
 
 
 def lines(trial: Trial, key: str, name: str = "uss") -> dict[int, list[Point]]:

@@ -152,7 +152,7 @@ class FetchSeen:
     read_nbytes: int = 0
     threads: int = 1  # of the process, afterwards
     rss: int = 0
-    uss: int = 0
+    uss: int = 0  # 0 where it was not read
     rngs: dict[str, str] = field(default_factory=dict)  # by path: digest of each RNG object's state before;
     # the global ones are "random", "numpy.random" and "torch"
     caches: dict[str, int] = field(default_factory=dict)  # by path: elements of each container that grows

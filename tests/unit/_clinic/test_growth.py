@@ -83,10 +83,20 @@ def test_a_worker_grows_with_the_samples_that_it_made():
     still = [fetch(8, 32 * step, 5_000, worker=1) for step in range(1, 20)]
     own = [fetch(9, 32 * step, 9_000 * step, worker=-1) for step in range(1, 20)]
 
-    found = growth.of_workers(Trial(fetches=(*told, *still, *own)), "a#0")
+    slope, gained = growth.of_workers(Trial(fetches=(*told, *own)), "a#0")
 
-    assert list(found) == [7]
-    assert found[7].per_step == pytest.approx(1_000 / 32)
+    assert slope.per_step == pytest.approx(1_000 / 32)
+    assert gained == pytest.approx(14_000)
+    assert growth.of_workers(Trial(fetches=tuple(still)), "a#0") == (growth.FLAT, 0.0)
+
+
+def test_few_looks_at_each_of_several_workers_are_enough_together():
+    looks = [fetch(pid, 100 * step, 10_000 * pid + 500 * step) for pid in (7, 8, 9) for step in range(1, 4)]
+
+    slope, gained = growth.of_workers(Trial(fetches=tuple(looks)), "a#0")
+
+    assert slope.per_step == pytest.approx(5.0)
+    assert gained == pytest.approx(3_000)
 
 
 def test_a_persistent_worker_goes_on_counting_in_the_next_pass():

@@ -21,7 +21,6 @@ class Looker:
         self.spent = 0.0
         self.told = 0
         self._worked = 0.0
-        self._uss = 0
         self._uss_at = self._uss_took = 0.0
 
     def work(self, seconds: float, cpu_s: float) -> None:
@@ -35,11 +34,17 @@ class Looker:
 
     def vitals(self) -> dict[str, Any]:
         """Memory and threads of this process."""
+        return {"rss": rss(), "uss": self._uss(), "threads": threads()}
+
+    def _uss(self) -> int:
+        """What is ours alone; 0 when it was read too short a time ago."""
         now = time.monotonic()
-        if now - self._uss_at >= max(_USS_EVERY_S, _USS_SHARE * self._uss_took):
-            self._uss_at, self._uss = now, uss()
-            self._uss_took = time.monotonic() - now
-        return {"rss": rss(), "uss": self._uss, "threads": threads()}
+        if now - self._uss_at < max(_USS_EVERY_S, _USS_SHARE * self._uss_took):
+            return 0
+        before = time.thread_time()
+        found = uss()
+        self._uss_at, self._uss_took = now, time.thread_time() - before
+        return found
 
 
 def read_bytes() -> int:

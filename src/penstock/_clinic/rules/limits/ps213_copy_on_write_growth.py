@@ -112,13 +112,13 @@ def _grown(trial: Trial, loader: LoaderSeen) -> _Grown | None:
     lists = _lists(trial, loader)
     if not lists or loader.start_method != "fork" or _has_cache(trial, loader):
         return None
-    slopes = growth.of_workers(trial, loader.key)
-    if not slopes:
+    slope, seen = growth.of_workers(trial, loader.key)
+    if not slope.is_rising:
         return None
     grown = _Grown(
         lists=lists,
-        per_sample=sum(each.per_step for each in slopes.values()) / len(slopes),
-        seen=sum(each.gained for each in slopes.values()),
+        per_sample=slope.per_step,
+        seen=seen,
         workers=len({seen.pid for seen in growth.fetches(trial, loader.key)}),
     )
     return grown if grown.seen >= SEEN and grown.most * grown.workers >= WORTH else None

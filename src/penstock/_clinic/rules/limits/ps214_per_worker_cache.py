@@ -110,23 +110,21 @@ class PerWorkerCache:
 
 def _cache(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Cache | None:
     """The container that grows most, where the workers' memory grows with it."""
-    slopes = growth.of_workers(trial, loader.key)
+    slope, seen = growth.of_workers(trial, loader.key)
     counts = _counts(trial, loader) or _filled_arrays(facts, loader)
-    if not slopes or not counts:
+    if not slope.is_rising or not counts:
         return None
     path = max(counts, key=lambda name: max(counts[name].values()))
-    per_sample = sum(each.per_step for each in slopes.values()) / len(slopes)
     workers = len({seen.pid for seen in growth.fetches(trial, loader.key)})
     length = loader.dataset.length or 0
     copies = workers if loader.settings.get("persistent_workers") else 1  # else each worker sees its part
-    seen = sum(each.gained for each in slopes.values())
     return _Cache(
         path=path,
         elements=max(counts[path].values()),
-        per_sample=per_sample,
+        per_sample=slope.per_step,
         seen=seen,
         workers=workers,
-        total=max(seen, per_sample * length * copies),
+        total=max(seen, slope.per_step * length * copies),
     )
 
 
