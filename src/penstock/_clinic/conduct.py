@@ -23,6 +23,8 @@ TIMED_S = 4.0
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
 
+RUNG_EPOCHS = 2
+
 Fires = Callable[[Finding, Trial], bool]
 
 
@@ -176,25 +178,36 @@ class Bench:
         if key is None:
             return Proof("not-tested", f"{experiment.title}: no loader was used")
         plan = self._timed(finding, experiment)
-        rounds = self._timed_already(plan, experiment)
+        rounds: list[tuple[Trial, Trial]] = []
         while len(rounds) < judge.ROUNDS and not _is_hopeless(rounds, experiment, key):
-            if not self.trials.has_time(plan, times=2 * (judge.ROUNDS - len(rounds))):
+            before = None if rounds else self._rung(plan)
+            wanted = 2 * (judge.ROUNDS - len(rounds)) - (before is not None)
+            if not self.trials.has_time(plan, times=wanted):
                 return Proof("not-tested", f"{experiment.title}: no time was left to compare")
-            turn = f"timing, round {len(rounds) + 1}"
-            before = self.trials.run(plan, f"{turn}: as it is")
-            after = self.trials.run(plan.plus(experiment.change), f"{turn}: {experiment.title}")
-            if before is None or after is None:
+            pair = self._round(plan, experiment, before, len(rounds) + 1)
+            if pair is None:
                 break
-            rounds.append((before, after))
+            rounds.append(pair)
         return judge.faster(experiment, rounds, key)
 
-    def _timed_already(self, plan: Plan, experiment: Experiment) -> list[tuple[Trial, Trial]]:
-        """The rungs of the ladder that stand for both sides, if there are; each was run alone."""
-        if plan.drive != "loader" or plan.epochs > 2:  # noqa: PLR2004 - as many as a rung goes through
-            return []
-        before, after = self.trials.like(plan), self.trials.like(plan.plus(experiment.change))
-        pair = [next((trial for trial in side if trial.plan.digests), None) for side in (before, after)]
-        return [(pair[0], pair[1])] if pair[0] is not None and pair[1] is not None else []
+    def _round(
+        self, plan: Plan, experiment: Experiment, before: Trial | None, number: int
+    ) -> tuple[Trial, Trial] | None:
+        """One A and one B, alike in all but the change; in the first round both may be rungs."""
+        turn = f"timing, round {number}"
+        changed = (before.plan if before else plan).plus(experiment.change)
+        known = self._rung(changed) if before else None
+        before = before or self.trials.run(plan, f"{turn}: as it is")
+        if before is None:
+            return None
+        after = known or self.trials.run(changed, f"{turn}: {experiment.title}")
+        return None if after is None else (before, after)
+
+    def _rung(self, plan: Plan) -> Trial | None:
+        """A rung of the ladder like this plan; where speed is asked for, rungs were alone on the machine."""
+        if plan.drive != "loader" or plan.epochs > RUNG_EPOCHS:
+            return None
+        return next((trial for trial in self.trials.like(plan) if trial.plan.digests), None)
 
     def _timed(self, finding: Finding, experiment: Experiment) -> Plan:
         plan = self._driven(finding, experiment)

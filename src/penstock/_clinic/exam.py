@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock._clinic import experiment as judge
 from penstock._clinic import ignore, ladder, reasons, summary
-from penstock._clinic.conduct import LOADER_S, TIMED_S, Bench, line_of
+from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, line_of
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
 from penstock._clinic.hang import timed_out
@@ -153,6 +153,7 @@ class Exam:
     def _question(self, loader: LoaderSeen, observed: Trial) -> ladder.Question:
         return ladder.Question(
             own=summary.own_workers(loader),
+            has_lock=any(thing.kind == "mp-lock" for thing in loader.things),
             cpus=max(1, int(observed.host.cpus)),
             quick=self.options.quick,
             most=self.options.workers,
@@ -317,10 +318,10 @@ class Exam:
 
     def _try_ours(self, layers: list[list[Finding]], observed: Trial) -> None:
         """The program with our loader in torch's place, as `penstock run` would run it, if it is sick."""
-        is_sick = any(finding.severity != "info" for layer in layers for finding in layer)
-        if not is_sick or not self._tries_ours:
+        alarms = [finding for layer in layers for finding in layer if finding.severity != "info"]
+        if not alarms or not self._tries_ours:
             return
-        plan = _with_our_loader(observed)
+        plan = _with_our_loader(observed, is_timed=all(map(is_about_speed, alarms)))
         known = self.trials.like(plan)
         ours = known[-1] if known else self.trials.run(plan, OURS)
         for layer in layers:
@@ -369,8 +370,9 @@ def is_roomy(host: HostSeen) -> bool:
     return has_shm and host.cpus >= ABREAST and (not host.memory_limit or host.memory_limit >= ROOMY_MEMORY)
 
 
-def _with_our_loader(observed: Trial) -> Plan:
-    return dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
+def _with_our_loader(observed: Trial, *, is_timed: bool = False) -> Plan:
+    plan = dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
+    return dataclasses.replace(plan, loader_s=LOADER_S) if is_timed else plan
 
 
 def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Plan:
@@ -378,7 +380,7 @@ def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Pl
         drive="loader",
         loader=key,
         change=Change(settings={"num_workers": workers, **_patience(observed)}),
-        epochs=2,
+        epochs=RUNG_EPOCHS,
         loader_s=TIMED_S if is_timed else LOADER_S,
         max_s=observed.plan.max_s,
     )

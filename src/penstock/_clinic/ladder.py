@@ -4,8 +4,9 @@
 
 Zero comes first: a failure there is the dataset's own, and the ladder ends; what it loads is the reference
 for everything else. With the user's own number the program was observed already, so that this rung is climbed
-only for its speed. The numbers between tell how speed grows, where the program waits; or where an illness
-begins, where a limit of the machine is reached. Nothing is climbed above a rung that failed.
+only for its speed, where the program waits; and then also as many workers as there are CPUs, if the user has
+more, and one, if a lock may let no more than one work. All numbers between tell where an illness begins, if
+a limit of the machine is reached. Nothing is climbed above a rung that failed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Question:
 
     own: int  # num_workers as the program set it
     is_slow: bool = False  # the program waits for it, long enough to be worth a comparison
+    has_lock: bool = False  # its workers share a lock
     where_it_begins: bool = False  # it is sick, and fewer workers may not be
     cpus: int = 1
     quick: bool = False
@@ -32,10 +34,10 @@ class Question:
         """The rungs besides zero and the user's own that may tell something, lowest first."""
         if self.quick:
             return ()
-        found = steps(max(self.own, self.cpus)) if self.is_slow else steps(self.own)
-        # One worker tells whether several help each other; with none of them that is not the question.
-        lowest = 1 if self.own or not self.is_slow or self.cpus == 1 else 2
-        return tuple(workers for workers in found if workers >= lowest and workers != self.own)
+        if self.where_it_begins:
+            return tuple(workers for workers in steps(self.own) if workers != self.own)
+        asked = [(1, self.has_lock), (self.cpus, True)]
+        return tuple(dict.fromkeys(workers for workers, is_asked in asked if is_asked and workers < self.own))
 
 
 def next_rung(question: Question, seen: Mapping[int, str]) -> int | None:

@@ -29,13 +29,15 @@ def test_a_sick_loader_is_climbed_from_below_until_it_fails():
     assert climb(Question(own=8, where_it_begins=True), lambda n: "hang" if n >= 2 else "ok") == [0, 1, 2]
 
 
-def test_a_slow_loader_is_compared_with_its_own_number_and_those_between():
-    assert climb(Question(own=4, is_slow=True, cpus=2)) == [0, 4, 1, 2]
+def test_a_slow_loader_is_compared_with_its_own_number_and_that_of_the_cpus():
+    assert climb(Question(own=4, is_slow=True, cpus=2)) == [0, 4, 2]
+    assert climb(Question(own=2, is_slow=True, cpus=2)) == [0, 2]
+    assert climb(Question(own=0, is_slow=True, cpus=2)) == [0]
 
 
-def test_a_slow_loader_without_workers_is_tried_with_as_many_as_there_are_cpus():
-    assert climb(Question(own=0, is_slow=True, cpus=4)) == [0, 2, 4]
-    assert climb(Question(own=0, is_slow=True, cpus=1)) == [0, 1]
+def test_where_workers_share_a_lock_one_worker_tells_how_much_it_costs():
+    assert climb(Question(own=4, is_slow=True, has_lock=True, cpus=2)) == [0, 4, 1, 2]
+    assert climb(Question(own=1, is_slow=True, has_lock=True, cpus=2)) == [0, 1]
 
 
 def test_a_quick_exam_tries_zero_and_the_users_own_number():
@@ -44,7 +46,8 @@ def test_a_quick_exam_tries_zero_and_the_users_own_number():
 
 
 def test_the_users_limit_is_kept():
-    assert climb(Question(own=8, is_slow=True, cpus=16, most=2)) == [0, 1, 2]
+    assert climb(Question(own=8, is_slow=True, has_lock=True, cpus=4, most=2)) == [0, 1]
+    assert climb(Question(own=8, where_it_begins=True, most=2)) == [0, 1, 2]
 
 
 def test_steps_double_up_to_the_top():
@@ -59,6 +62,7 @@ QUESTIONS = st.builds(
     own=st.integers(0, 64),
     where_it_begins=st.booleans(),
     is_slow=st.booleans(),
+    has_lock=st.booleans(),
     cpus=st.integers(1, 64),
     quick=st.booleans(),
     most=st.one_of(st.none(), st.integers(0, 64)),
