@@ -218,6 +218,14 @@ def test_temporary_files_go_where_they_can_be_removed(told, temporary):
     assert told("import tempfile; print(tempfile.mkdtemp())").stdout.startswith(str(temporary))
 
 
+def test_a_temporary_directory_with_data_in_it_is_kept(told, temporary, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    assert told("import tempfile; print(tempfile.gettempdir())").stdout != f"{temporary}\n"
+    (temporary / "images").mkdir()
+    assert told("import tempfile; print(tempfile.gettempdir())").stdout == f"{temporary}\n"
+    (temporary / "images").rmdir()
+
+
 def test_a_long_temporary_directory_is_kept_for_its_length(told, temporary, monkeypatch):
     long = temporary / ("x" * 90)
     long.mkdir()

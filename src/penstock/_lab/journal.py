@@ -13,7 +13,8 @@ from typing import Any
 
 MOST_BYTES = 64 << 20  # the observer itself stops long before
 
-_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed)"')
+_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed|process)"')
+_OF_PASSES = {b"iter", b"started", b"next", b"batch", b"ended"}
 _PID = re.compile(rb'"pid": ?(\d+)')
 
 
@@ -28,6 +29,7 @@ class Journal:
         self.batches = 0
         self.why_enough: str | None = None
         self.consumers: set[int] = set()  # pids that have begun to iterate a loader
+        self.pids: set[int] = set()  # of all that have reported
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
         self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
         self.has_lost_batch = False  # a worker could not send one
@@ -59,15 +61,22 @@ class Journal:
 
     def _note(self, kind: bytes, line: bytes) -> None:
         match = _PID.search(line, 0, 96)
-        if match and kind not in {b"failed", b"enough"}:
-            self._last[int(match[1])] = kind
-        if kind in {b"batch", b"next"}:
-            self.batches += kind == b"batch"
+        pid = int(match[1]) if match else 0
+        if kind == b"process":
+            self.pids.add(pid)
             return
-        event = parse(line)
-        if event is None:
-            return
+        if kind in _OF_PASSES:
+            self._last[pid] = kind
+        if kind == b"batch":
+            self.batches += 1
+        elif kind != b"next":
+            event = parse(line)
+            if event is not None:
+                self._take(kind, event)
+
+    def _take(self, kind: bytes, event: dict[str, Any]) -> None:
         pid, loader = event["pid"], str(event.get("loader"))
+        key = (pid, loader, event.get("number") or 0)
         if kind == b"enough":
             self.why_enough = str(event.get("why") or "enough")
         elif kind == b"iter":
@@ -75,11 +84,10 @@ class Journal:
         elif kind == b"failed":
             self.has_lost_batch |= event.get("phase") == "feeder"
         elif kind == b"ended":
-            self.crews.pop((pid, loader, event.get("number") or 0), None)
+            self.crews.pop(key, None)
         else:
-            crew = tuple(event.get("workers") or ())
-            self.crews[pid, loader, event.get("number") or 0] = crew
-            self.workers.update({worker: (loader, number) for number, worker in enumerate(crew)})
+            self.crews[key] = tuple(event.get("workers") or ())
+            self.workers.update({worker: (loader, place) for place, worker in enumerate(self.crews[key])})
 
     def events(self) -> list[dict[str, Any]]:
         """Every event so far, in order of time; what cannot be parsed is left out."""

@@ -11,8 +11,8 @@ Guarantees, whatever the program does:
 * Afterwards no process of it is left, nor the trial's folder, nor what it made in /dev/shm or left of its
   sockets; the same when `run` is interrupted, and (but for /dev/shm) when this process is killed.
 * The program runs in its own session, with the user's directory, arguments and environment, and /dev/null to
-  read from. Its temporary files go to the trial's folder, unless the user's own temporary directory has a
-  long name: the length of that name is an illness of its own.
+  read from. Its temporary files go to the trial's folder, unless TMPDIR names a directory that holds data
+  already, or one with a long name: the length of that name is an illness of its own.
 
 Any thread may run a trial; several may at once.
 """
@@ -107,11 +107,19 @@ def _order(target: Target, plan: Plan, folder: str) -> Order:
 
 
 def _temporary(folder: str) -> dict[str, str]:
-    if len(tempfile.gettempdir()) > LONG_TMPDIR:
+    """A temporary directory for the program, unless its own one matters to it."""
+    users = Path(tempfile.gettempdir())
+    if len(str(users)) > LONG_TMPDIR:
         return {}
+    if any(name in os.environ for name in ("TMPDIR", "TEMP", "TMP")) and _is_in_use(users):
+        return {}  # a batch system's directory, into which data was copied before the job began
     own = Path(folder, "tmp")
     own.mkdir(mode=0o700)
     return {"TMPDIR": str(own)}
+
+
+def _is_in_use(folder: Path) -> bool:
+    return any(not path.name.startswith(("penstock-", "pymp-")) for path in folder.iterdir())
 
 
 def host_seen() -> HostSeen:

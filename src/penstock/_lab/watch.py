@@ -218,7 +218,8 @@ class Watch:
         """Just before all is ended: what the processes hold outside of themselves."""
         processes = [process for process in tree.below(self._patient.warden) if process.is_alive]
         pids = [process.pid for process in processes]
-        self.pids |= set(pids)
+        self.journal.read()
+        self.pids |= set(pids) | self.journal.pids
         self._scale.shm_names |= residue.mapped_names(pids)
         self.sockets = residue.socket_paths(pids)
 

@@ -85,3 +85,7 @@ def test_it_knows_who_waits_for_a_batch(tmp_path):
     start = [line("iter", pid=pid, loader="a") for pid in (1, 2, 3)]
     journal = journal_of(tmp_path, *start, line("next", pid=2), line("batch", pid=3), line("warned", pid=3))
     assert journal.waiting == {1, 2}
+
+
+def test_it_knows_every_process_that_has_reported(tmp_path):
+    assert journal_of(tmp_path, line("process", pid=1), line("process", pid=2)).pids == {1, 2}
