@@ -92,10 +92,11 @@ class Slow:
         return self.hand_over_share < 1 / 3
 
     def hands_over(self, share: float) -> bool:
-        """Whether hand-over is at least this share of the waiting, while workers have little to do."""
-        if self.makes_batches_all_the_time or not self.workers:
-            return False
-        return self.hand_over_share >= share
+        """Whether hand-over is at least this share of the waiting.
+
+        The thread that hands over shares its worker's interpreter: a worker that waits for it looks busy.
+        """
+        return self.workers > 0 and self.hand_over_share >= share
 
     @property
     def cpu_share(self) -> float:

@@ -46,3 +46,7 @@ def test_hand_over_is_another_cause():
 
 def test_idle_cpus_are_another_cause():
     assert not found(SICK.but(used_cpus=0.4))
+
+
+def test_workers_that_others_keep_from_the_cpus_compute_all_the_same():
+    assert found(SICK.but(used_cpus=0.4, worker_waits=("",) * 4))

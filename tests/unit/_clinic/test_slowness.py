@@ -72,9 +72,13 @@ def test_looks_tell_whether_making_or_hand_over_takes_the_time():
     busy, idle = ("", "", "", "futex_do_wait"), ("", "poll_schedule_timeout", "poll_schedule_timeout", "")
 
     assert only(SLOW.but(made_s=0.02, worker_waits=busy)).makes_batches_all_the_time
-    assert not only(SLOW.but(made_s=0.02, worker_waits=busy)).hands_over(0.5)
     assert not only(SLOW.but(made_s=0.02, worker_waits=idle)).makes_batches_all_the_time
-    assert only(SLOW.but(made_s=0.02, worker_waits=idle)).hands_over(0.5)
+
+
+def test_hand_over_is_a_share_of_the_waiting_of_workers():
+    assert only(SLOW.but(made_s=0.02)).hands_over(0.5)
+    assert not only(SLOW).hands_over(0.5)
+    assert not only(SLOW.but(workers=0)).hands_over(0.0)
 
 
 def test_on_a_crowded_machine_computing_is_told_from_waiting():

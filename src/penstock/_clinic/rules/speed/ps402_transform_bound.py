@@ -78,4 +78,6 @@ class TransformBound:
 def _computes(slow: Slow) -> bool:
     if slow.workers < int(slow.cpus) or not slow.computes:
         return False
-    return slow.makes_batches_all_the_time and (slow.idle_cpus is None or slow.idle_cpus < ROOM * slow.cpus)
+    # Where looks found the workers at work, other programs may have had the CPUs: they were not idle.
+    has_room = slow.busy_share is None and (slow.idle_cpus or 0.0) >= ROOM * slow.cpus
+    return slow.makes_batches_all_the_time and not has_room

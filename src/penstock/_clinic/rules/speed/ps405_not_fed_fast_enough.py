@@ -76,4 +76,8 @@ class NotFedFastEnough:
 
 def _hands_over(slow: Slow) -> bool:
     without = slow.gain(0)
-    return slow.hands_over(MOSTLY) and (without is None or without < WORTH)
+    return (
+        slow.hands_over(MOSTLY)
+        and not slow.makes_batches_all_the_time
+        and (without is None or without < WORTH)
+    )
