@@ -94,9 +94,19 @@ def test_a_number_that_is_written_in_the_source_is_not_meant(returned):
     source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
     observed = trial(iterators=(passed(samples=60),))
 
-    (finding,) = WrongLength().check(facts(observed, probed(60, 120), source=source))
+    (finding,) = WrongLength().check(facts(observed, probed(60, 100), source=source))
 
     assert finding.severity == "error"
+
+
+def test_a_small_part_may_be_meant():
+    text = "class Pictures:\n    def __len__(self):\n        return 60\n"
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(60, 1_000), source=source))
+
+    assert finding.severity == "info"
 
 
 @pytest.mark.parametrize("returned", ["self.limit", "self.end - self.start"])

@@ -42,6 +42,8 @@ from penstock._lab.record import DatasetSeen, Failure, LoaderSeen, Trial
 _OUT = re.compile(r"out of (?:bounds|range)|positional indexer|is not in (?:the )?index|KeyError")
 _SIZE = re.compile(r"with size (\d+)|length (\d+)")
 
+# Of the samples there are, those that a number in the source must count to be a slip: far fewer are a choice.
+MOST = 0.5
 # How far the length of an iterable dataset may be from the truth before it is more than an estimate.
 FAR = 0.1
 
@@ -175,7 +177,8 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
         return None  # cyclic, or the part of a larger one that another loader has
-    slip = _slip(seen, loader) or _written(facts, loader)
+    is_most = seen.length >= MOST * seen.reach
+    slip = _slip(seen, loader) or (_written(facts, loader) if is_most else "")
     left = seen.reach - seen.length
     return _Mistake(
         said=seen.length,
