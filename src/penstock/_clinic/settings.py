@@ -6,7 +6,6 @@ one file.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -16,11 +15,6 @@ from typing import Any
 from penstock._clinic.causes import CAUSES
 from penstock._clinic.ignore import EVERY
 from penstock.errors import SettingsError, SettingsTypeError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the same parser under its old name
-    import tomli as tomllib
 
 FORMATS = ("text", "json", "html", "sarif", "github")
 
@@ -62,6 +56,10 @@ def read(near: Path) -> dict[str, Any]:
     file = _nearest(near)
     if file is None:
         return {}
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:  # pragma: no cover - the same parser under its old name
+        import tomli as tomllib
     try:
         whole = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -84,6 +82,8 @@ def _nearest(near: Path) -> Path | None:
 
 
 def _unknown(name: str, known: list[str]) -> SettingsError:
+    import difflib  # only a mistake pays for it: `penstock lint` starts in a tenth of a second
+
     close = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean {_written(close[0])}?" if close else f"known: {', '.join(map(_written, known))}"
     return SettingsError("PS002", f"there is no option {_written(name)!r} of an exam", fix=fix)
@@ -163,6 +163,8 @@ def _known_pattern(name: str, pattern: str) -> None:
         or any(known.startswith(code) for known in CAUSES)
     ):
         return
+    import difflib
+
     close = difflib.get_close_matches(pattern.lower(), list(CAUSES.values()), n=1)
     close = close or difflib.get_close_matches(code, list(CAUSES), n=1)
     raise SettingsError(
