@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 from penstock._lab.inside import stored
@@ -39,6 +39,7 @@ class Drive:
         self._short: Counter[str] = Counter()
         self._since: Counter[str] = Counter()  # batches of a loader since its epochs were complete
         self._due: float | None = None
+        self._ends: deque[tuple[str, float]] = deque(maxlen=20)  # of epochs, by loader
 
     # ---- our own loop --------------------------------------------------------------------------
 
@@ -98,23 +99,30 @@ class Drive:
 
     def batch(self, context: Context) -> None:
         """A batch was handed to the program."""
-        if self._is_enough or self._is_driving:
+        if self._is_enough or self._is_driving or _is_worker():
             return
         now = time.monotonic()
         if self._first is None:
             self._first = now
         plan = self._observer.plan
-        if self._epochs[context.loader] >= plan.epochs:
+        if self._epochs_of(context.loader) >= plan.epochs:
             self._since[context.loader] += 1
             if self._since[context.loader] >= plan.extra_batches:
                 self._complete(now)
         if plan.loader_s is not None and now - self._first >= plan.loader_s:
             self._enough(f"{plan.loader_s:g} s of batches")
 
+    def _epochs_of(self, key: str) -> int:
+        """Epochs of a loader, those of its predecessors included: some programs make it anew for each one."""
+        line, made = key.rpartition("#")[0], self._observer.makings.made_at.get(key, 0.0)
+        before = [seen for seen, at in self._ends if at < made and seen.rpartition("#")[0] == line]
+        return self._epochs[key] + len(before)
+
     def ended(self, context: Context, end: str, batches: int) -> None:
         """A pass has ended."""
         if end == "exhausted" or batches >= LONG_PASS:
             self._epochs[context.loader] += 1
+            self._ends.append((context.loader, time.monotonic()))
         elif end == "dropped":
             self._short[context.loader] += 1
             if self._short[context.loader] == MANY_PASSES:

@@ -23,6 +23,8 @@ from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs 10 ms at each start
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
+_PENSTOCK = os.path.dirname(os.path.dirname(_HERE)) + os.sep  # noqa: PTH120
+_DEMO = os.path.join(_PENSTOCK, "_cli", "demo") + os.sep  # noqa: PTH118 - examples, to be examined as a user's
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _TORCH = (f"{os.sep}torch{os.sep}utils{os.sep}data{os.sep}", f"{os.sep}torch{os.sep}")
 _MOST_TEXT = 2_000
@@ -49,8 +51,8 @@ def _judge(file: str) -> bool:
     if file.startswith("<"):
         return file == "<stdin>" or file.startswith("<ipython")
     path = os.path.abspath(file)  # noqa: PTH100
-    if path.startswith((_HERE, os.path.dirname(os.path.dirname(_HERE)) + os.sep)):  # noqa: PTH120
-        return False
+    if path.startswith(_PENSTOCK):
+        return path.startswith(_DEMO)
     return not path.startswith(_STDLIB + os.sep) and not any(part in path for part in _PACKAGES)
 
 
@@ -94,6 +96,15 @@ def site_of_error(error: BaseException) -> dict[str, Any] | None:
         "line": found.tb_lineno or 0,
         "symbol": _symbol(code),
     }
+
+
+def functions_of(error: BaseException) -> list[str]:
+    """The names of the functions that an exception came through, outermost first."""
+    step, found = error.__traceback__, []
+    while step is not None:
+        found.append(step.tb_frame.f_code.co_name)
+        step = step.tb_next
+    return found
 
 
 def site_of_code(value: Any) -> dict[str, Any] | None:

@@ -8,12 +8,13 @@ import linecache
 import os
 import re
 import sys
+import time
 from collections import Counter
 from types import FrameType
 from typing import Any
 
 from penstock._lab.inside import frames, stored
-from penstock._lab.inside.frames import unwind
+from penstock._lab.inside.frames import functions_of, unwind
 from penstock._lab.inside.observer import Observer, is_reimport
 from penstock._lab.inside.quiet import quiet
 
@@ -37,6 +38,7 @@ _NEED_WORKERS = {
     "timeout": 0,
     "multiprocessing_context": None,
 }
+_MOST_ALIKE = 40  # loaders of one line that are told
 _ASSIGNED = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)")
 
 
@@ -73,6 +75,7 @@ class Makings:
         self._ordinals: Counter[str] = Counter()
         self._sites: dict[str, dict[str, Any] | None] = {}
         self._names: dict[str, str] = {}
+        self.made_at: dict[str, float] = {}
         self.unused: set[str] = set()  # keys of loaders that nobody has iterated yet
 
     @quiet
@@ -125,7 +128,7 @@ class Makings:
     @quiet
     def failed(self, error: BaseException) -> None:
         """The loader could not be made."""
-        is_length = any(frame.endswith("__len__") for frame in _functions(error))
+        is_length = "__len__" in functions_of(error)
         self._observer.report(error, "length" if is_length else "start")
 
     @quiet
@@ -134,6 +137,9 @@ class Makings:
         key = loader.__dict__.get(KEY)
         if key is None or is_reimport():
             return
+        self.made_at[key] = time.monotonic()
+        if self._ordinals[key.rpartition("#")[0]] > _MOST_ALIKE:
+            return  # made again and again: the first ones say it
         self.unused.add(key)
         self._observer.log.write("loader", **self.describe(loader, is_used=False))
 
@@ -268,11 +274,3 @@ def _name(frame: FrameType) -> str:
     """The variable that is assigned in this line, where the source says so."""
     found = _ASSIGNED.match(linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0))
     return found.group(1) if found else ""
-
-
-def _functions(error: BaseException) -> list[str]:
-    step, found = error.__traceback__, []
-    while step is not None:
-        found.append(step.tb_frame.f_code.co_name)
-        step = step.tb_next
-    return found

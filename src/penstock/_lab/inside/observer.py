@@ -54,7 +54,9 @@ class Observer:
     @quiet
     def install(self) -> None:
         """Patch torch.utils.data, which the program has just imported."""
-        from penstock._lab.inside import fetches, loaders, mends, passes, workers
+        # Everything that a worker will need is imported here, once, before any is forked.
+        from penstock._engine import odd_sample, rng_objects, unpicklable  # noqa: F401
+        from penstock._lab.inside import fetches, loaders, mends, passes, state, workers  # noqa: F401
 
         torch: Any = sys.modules["torch"]
         module = sys.modules["torch.utils.data.dataloader"]

@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock._lab.inside import batches
 from penstock._lab.inside.drive import Drive
-from penstock._lab.inside.frames import unwind
+from penstock._lab.inside.frames import functions_of, unwind
 from penstock._lab.inside.observer import Context, Observer, is_reimport, share
 from penstock._lab.inside.quiet import quiet
 
@@ -29,6 +29,8 @@ _LOOKED_AT = 20  # batches of a pass whose content is looked at each time
 _HELD = 1_000  # first batches of a pass that are all watched for being kept; later some
 
 _HANDLES_AT = (3, 20)  # batches after which we look at files that workers share
+
+_MOST_LOADERS = 200  # that are described
 
 _PASS = "_penstock_pass"  # noqa: S105 - an attribute, not a secret
 
@@ -164,7 +166,7 @@ class Passes:
 
     def _describe(self, loader: Any, key: str) -> None:
         """Once for each loader: what hangs on it."""
-        if key in self.handles:
+        if key in self.handles or len(self.handles) >= _MOST_LOADERS:
             return
         self.handles[key] = []
         fields = self.observer.makings.describe(loader, is_used=True)
@@ -186,7 +188,8 @@ class Passes:
             self.observer.report(error, "start")
             return
         self._leave(ready)
-        phase = "pickle" if _is_pickling(error) else "start"
+        is_length = "__len__" in functions_of(error)
+        phase = "pickle" if _is_pickling(error) else "length" if is_length else "start"
         context = ready.context
         self.observer.report(error, phase, loader=context.loader, iterator=context.number)
         self.observer.log.write(

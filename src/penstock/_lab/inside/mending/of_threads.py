@@ -7,6 +7,7 @@ import threading
 from typing import Any, ClassVar
 
 from penstock._lab.inside.mending.mend import Mend, MendError
+from penstock._lab.inside.walk import walk
 
 # Threads of multiprocessing and of torch: workers have, or need, their own.
 _HOUSEKEEPING = ("QueueFeederThread", "QueueManagerThread", "resource_sharer", "pt_data_pin")
@@ -33,8 +34,10 @@ class RestartThreads(Mend):
         self._at_fork = [each for each in threading.enumerate() if each is not threading.main_thread()]
 
     def in_worker(self, dataset: Any) -> None:
-        """All of them again."""
-        del dataset
+        """All of them again, and nobody notified in their place."""
+        for _, value, _ in walk(dataset, "dataset"):
+            if isinstance(value, threading.Condition):
+                value._waiters.clear()  # type: ignore[attr-defined]  # noqa: SLF001 - of threads that are gone
         lost = [each for each in self._at_fork if not each.name.startswith(_HOUSEKEEPING)]
         if not lost:
             raise MendError("the program had no other thread at the fork")
