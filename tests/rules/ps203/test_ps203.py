@@ -42,7 +42,7 @@ def test_an_epoch_that_leads_past_the_limit_is_foretold():
     (finding,) = found(observed)
 
     assert finding.severity == "warning"
-    assert "320.0 memory maps" in finding.message
+    assert "320 memory maps: 1,000,000 by the end" in finding.message
 
 
 def test_descriptors_that_run_out_first_are_told_instead():
@@ -58,3 +58,13 @@ def test_descriptors_that_run_out_first_are_told_instead():
 
 def test_memory_that_ran_out_with_few_maps_is_another_matter():
     assert not found(trial(outcome="error", failures=(failure(TEXT),), vitals=vitals(main_maps=420)))
+
+
+def test_maps_that_do_not_rise_are_left_alone():
+    observed = trial(
+        loader(length=3_125, strategy="file_system"),
+        iterators=(passed(batches=40, kept=38, tensors_per_batch=320, end="open"),),
+        vitals=vitals(main_maps=420),
+    )
+
+    assert not found(observed)

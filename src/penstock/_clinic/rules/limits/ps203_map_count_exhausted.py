@@ -10,7 +10,7 @@ allocate memory (12)", with memory free.
 
 ## How we know
 The text, with a number of maps near the limit. Before it fails: the program holds every batch, the number of
-maps rises with them, and the rest of the epoch leads past the limit. The experiment lets go of kept batches.
+maps rises with them, and the tensors of an epoch are more than the limit allows. The experiment lets go of kept batches.
 
 ## What to do
 Keep copies (`batch.clone()`), not what the loader handed over, or make one tensor of many in the collate
@@ -26,10 +26,10 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from penstock._clinic import amounts, growth
+from penstock._clinic import amounts
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Finding
-from penstock._clinic.kept import at_the_end, keep_copies, keeper, let_go
+from penstock._clinic.kept import keep_copies, keeper, let_go
 from penstock._clinic.naming import loader_named
 from penstock._clinic.said import Said, loader_of, said
 from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
@@ -82,11 +82,12 @@ class MapCountExhausted:
         trial = facts.observed
         if trial is None or not trial.host.max_map_count:
             return
-        slope = growth.of_vitals(trial.vitals, "main_maps")
         for loader in facts.loaders:
             kept = keeper(trial, loader)
-            end = at_the_end(slope, loader, kept) if kept is not None else 0.0
-            if kept is None or end < CERTAIN * trial.host.max_map_count or _fds_first(trial, loader, kept):
+            if kept is None or not _rises(trial, kept) or _fds_first(trial, loader):
+                continue
+            end = kept.tensors_per_batch * (loader.length or 0)
+            if end < CERTAIN * trial.host.max_map_count:
                 continue
             yield Finding(
                 code=self.code,
@@ -94,7 +95,7 @@ class MapCountExhausted:
                 severity="warning",
                 message=(
                     f"the program keeps every batch of {loader_named(loader)}, and each holds "
-                    f"{slope.per_step:.1f} memory maps: {end:,.0f} by the end of the epoch of "
+                    f"{kept.tensors_per_batch:,} memory maps: {end:,} by the end of the epoch of "
                     f"{loader.length or 0:,} batches, where {trial.host.max_map_count:,} are allowed"
                 ),
                 prescription=keep_copies(loader, EXPECT),
@@ -105,10 +106,15 @@ class MapCountExhausted:
             )
 
 
-def _fds_first(trial: Trial, loader: LoaderSeen, kept: IteratorSeen) -> bool:
-    """Whether descriptors run out before maps do."""
-    end = at_the_end(growth.of_vitals(trial.vitals, "main_fds"), loader, kept)
-    return 0 < trial.host.nofile < end
+def _rises(trial: Trial, kept: IteratorSeen) -> bool:
+    """Whether the maps of at least one batch were seen to stay: they are counted once in a while."""
+    maps = [seen.main_maps for seen in trial.vitals if seen.main_maps]
+    return bool(maps) and max(maps) - maps[0] >= max(1, kept.tensors_per_batch)
+
+
+def _fds_first(trial: Trial, loader: LoaderSeen) -> bool:
+    """Whether descriptors run out before maps do: one for each tensor, and there are fewer of them."""
+    return loader.sharing_strategy != "file_system" and 0 < trial.host.nofile < trial.host.max_map_count
 
 
 def _maps(trial: Trial) -> int:
