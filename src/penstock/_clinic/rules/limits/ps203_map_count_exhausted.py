@@ -10,7 +10,8 @@ allocate memory (12)", with memory free.
 
 ## How we know
 The text, with a number of maps near the limit. Before it fails: the program holds every batch, the number of
-maps rises with them, and the tensors of an epoch are more than the limit allows. The experiment lets go of kept batches.
+maps rises with them, and the tensors of an epoch are more than the limit allows. The experiment lets go of
+kept batches.
 
 ## What to do
 Keep copies (`batch.clone()`), not what the loader handed over, or make one tensor of many in the collate
