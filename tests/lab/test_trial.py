@@ -113,6 +113,15 @@ def test_what_a_program_leaves_in_shared_memory_is_told_and_removed():
     assert not Path("/dev/shm", name).exists()
 
 
+def test_shared_memory_of_a_program_that_was_ended_is_tidied_up():
+    trial = examine("shares.py", epochs=1, loader_s=0.5)
+    assert (trial.outcome, trial.ended_by, trial.left_shm) == ("ok", "enough", ())
+    names = trial.stderr.split()
+    assert names
+    assert all(name.startswith("psm_") for name in names)
+    assert not [name for name in names if Path("/dev/shm", name).exists()]
+
+
 def test_a_python_that_cannot_be_started_is_told(tmp_path):
     import dataclasses
 

@@ -6,6 +6,7 @@ not take the CPU that is being measured.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -72,7 +73,8 @@ class Journal:
         elif kind != b"next":
             event = parse(line)
             if event is not None:
-                self._take(kind, event)
+                with contextlib.suppress(TypeError, ValueError):  # not as the observer writes it
+                    self._take(kind, event)
 
     def _take(self, kind: bytes, event: dict[str, Any]) -> None:
         pid, loader = event["pid"], str(event.get("loader"))

@@ -46,9 +46,12 @@ class Kept:
         self._each = each
         self._head, self._tail = bytearray(), bytearray()
         self.nbytes = 0
+        self.is_closed = False  # then nothing more is kept
 
     def add(self, part: bytes) -> None:
         """More of the stream."""
+        if self.is_closed:
+            return
         self.nbytes += len(part)
         room = self._each - len(self._head)
         if room > 0:

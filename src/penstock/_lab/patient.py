@@ -163,6 +163,10 @@ class Patient:
         if self._is_closed:
             return
         self._is_closed = True
+        if self.status is None:
+            # What is printed from here on is our doing: complaints about processes that are gone.
+            self.pump(0)
+            self.stdout.is_closed = self.stderr.is_closed = True
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(b"end\n")

@@ -36,6 +36,7 @@ COUNT_S = 0.25  # between two counts of the patient's processes
 GRACE_S = 1.0  # for processes that end on their own when the program has: resource trackers, fork servers
 # A worker of torch's looks every 5 s whether its parent is there: one that is still there then is stuck.
 WORKER_GRACE_S = 6.0
+TIDY_S = 1.5
 KILL_S = 10.0  # after which what is still there sits in the kernel for good
 WORKER_NAME = "pt_data_worker"  # which torch gives its workers
 OOM_SCORE = "600"  # when memory is short the kernel shall choose the patient, not whoever examines it
@@ -224,20 +225,29 @@ def _alive() -> list[tree.Process]:
 
 
 def _end_all() -> None:
-    deadline = time.monotonic() + KILL_S
-    while time.monotonic() < deadline:
+    """Kill until nobody is left; those that tidy up after dead processes come last, and have a moment."""
+    began = time.monotonic()
+    while time.monotonic() < began + KILL_S:
         found = tree.below(os.getpid())
         if len(found) > _MANY:
             for process in found:
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGSTOP)
-        tree.kill(found)
+        may_tidy = time.monotonic() < began + TIDY_S and len(found) <= _MANY
+        tree.kill(process for process in found if not (may_tidy and _tidies(process)))
         _reap(is_told=False)
         if not found:
             _say(gone=True)
             return
         time.sleep(0.005)
     _say(stuck=[process.pid for process in tree.below(os.getpid())])
+
+
+def _tidies(process: tree.Process) -> bool:
+    """Whether it removes names of shared memory when those that made them are dead, and ends then."""
+    if process.name.startswith("torch_shm_manag"):
+        return True
+    return "multiprocessing.resource_tracker" in tree.slurp(f"/proc/{process.pid}/cmdline")
 
 
 def _say(**words: Any) -> None:

@@ -89,3 +89,8 @@ def test_it_knows_who_waits_for_a_batch(tmp_path):
 
 def test_it_knows_every_process_that_has_reported(tmp_path):
     assert journal_of(tmp_path, line("process", pid=1), line("process", pid=2)).pids == {1, 2}
+
+
+def test_an_event_that_makes_no_sense_does_no_harm(tmp_path):
+    journal = journal_of(tmp_path, line("started", workers=3), line("ended", number=[]), line("batch"))
+    assert journal.batches == 1
