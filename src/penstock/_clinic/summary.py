@@ -46,7 +46,7 @@ def concluded(
         target=target,
         verdict="sick" if is_sick else "could-not-run" if reason else "healthy",
         seconds=seconds,
-        loaders=_lines(used(facts)),
+        loaders=_lines(distinct(facts)),
         ladder=_ladder(facts, observed),
         findings=tuple(stay),
         refuted=tuple(refuted),
