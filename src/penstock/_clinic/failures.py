@@ -199,6 +199,8 @@ def root(trial: Trial) -> Failure | None:
     fatal = _fatal(trial)
     if fatal is None:
         return None
+    if fatal.phase not in ECHOES:
+        return unwrap(fatal)
     last = unwrap(fatal)
     origins = [each for each in trial.failures if _may_be_behind(each, fatal)]
     for origin in origins:

@@ -90,13 +90,22 @@ def _has_root(case: Case) -> bool:
 def _message(case: Case) -> str:
     failure = case.failure
     what = {"length": "`__len__`", "init": "`worker_init_fn`"}.get(failure.phase, "the dataset")
-    which = f" for {sample_named(failure.index)}" if failure.phase == "sample" else ""
+    which = f" for {_sample(case)}" if failure.phase == "sample" else ""
     how = short(f"{bare(failure.type)}: {failure.text}".removesuffix(": "), 90)
     if case.is_caught:
         return f"{what} raises {how}{which}{at_place(failure.site)}, and the program goes on from it"
     also = ", with num_workers=0 too" if case.at_zero is not None else ""
     only = ", in workers only" if case.passes_at_zero else ""
     return f"{what} raises {how}{which}{at_place(failure.site)}{also}{only}"
+
+
+def _sample(case: Case) -> str:
+    """The sample; of a stream its number, for there is no index."""
+    failure = case.failure
+    if case.loader is None or not case.loader.dataset.is_iterable:
+        return sample_named(failure.index)
+    whose = "its stream" if case.workers == 0 else f"the stream of worker {failure.worker}"
+    return f"{sample_named(failure.index)} of {whose}"
 
 
 def _evidence(case: Case) -> tuple[Evidence, ...]:
