@@ -32,3 +32,9 @@ def test_the_making_of_batches_is_another_cause():
 
 def test_without_workers_nothing_is_handed_over():
     assert not found(SICK.but(workers=0))
+
+
+def test_where_no_workers_were_faster_the_pipe_is_left_out():
+    (finding,) = found(SICK.but(rates={0: 1000.0, 2: 200.0}))
+
+    assert [each.change.settings for each in finding.experiments] == [{"num_workers": 0}]
