@@ -34,6 +34,7 @@ from penstock._lab.record import (
     from_json,
 )
 
+FIRST_WAIT_S = 30.0
 LONG_WAIT_S = 10.0  # for one batch, at the time limit: with no batch after that long, nobody calls it slow
 _EXPECTED_ENDS = (0, -signal.SIGTERM)  # of a worker that its loader has ended
 _GONE = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:exited unexpectedly|is killed)")
@@ -135,7 +136,9 @@ def _waited_too_long(trial: Trial) -> bool:
     for seen in trial.iterators:
         if seen.waiting_since_s is not None:
             waited = trial.seconds - seen.waiting_since_s
-            if waited >= max(LONG_WAIT_S, 5 * max(seen.waits, default=0.0)):
+            # The first batch also waits for workers to start, which on a busy machine takes its time.
+            usual = 5 * max(seen.waits) if seen.waits else FIRST_WAIT_S
+            if waited >= max(LONG_WAIT_S, usual):
                 return True
     return False
 

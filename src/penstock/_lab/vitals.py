@@ -106,11 +106,12 @@ class Burden:
         self._shared = 0  # what the sum of resident sizes counts more than once
 
     def weigh(self, at: float, processes: list[Process], *, doubt: int) -> int:
-        """The sum at time `at`. Below `doubt` an upper bound is good enough."""
+        """The sum at time `at`. Below `doubt` an upper bound is good enough, above twice that nothing is."""
         most = sum(rss(process.pid) for process in processes)
         if most < doubt:
             return most
-        if at >= self._exact_at:
+        # Workers that were forked since then share nearly all: what looks like too much is weighed at once.
+        if at >= self._exact_at or most - self._shared >= 2 * doubt:
             self._shared = max(0, most - sum(weight(process.pid).pss for process in processes))
             self._exact_at = at + max(2 * SAMPLE_S, (time.monotonic() - at) / SLOW_SHARE)
         return most - self._shared

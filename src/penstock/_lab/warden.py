@@ -36,7 +36,7 @@ COUNT_S = 0.25  # between two counts of the patient's processes
 GRACE_S = 1.0  # for processes that end on their own when the program has: resource trackers, fork servers
 # A worker of torch's looks every 5 s whether its parent is there: one that is still there then is stuck.
 WORKER_GRACE_S = 6.0
-TIDY_S = 1.5
+TIDY_S = 6.0  # far more than they take, but on a machine that is very busy
 KILL_S = 10.0  # after which what is still there sits in the kernel for good
 WORKER_NAME = "pt_data_worker"  # which torch gives its workers
 OOM_SCORE = "600"  # when memory is short the kernel shall choose the patient, not whoever examines it
