@@ -15,7 +15,7 @@ from penstock._clinic import pace
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Fix, Prescription
 from penstock._clinic.pace import Pace, Work
-from penstock._lab.record import LoaderSeen, Thing
+from penstock._lab.record import LoaderSeen, Thing, Trial
 
 # A gain below this is not worth an alarm: the report's own line between a warning and an info.
 WORTH = 1.5
@@ -28,7 +28,7 @@ WORTH_SHARE = 1 - 1 / WORTH
 # Less than this in a whole epoch is nobody's concern, whatever the ratio: to start two workers and make the
 # first batch takes a good part of it in a healthy program.
 WORTH_S = 1.0
-# A loader with a smaller part in all the waiting than this is not what slows the program down.
+# A loader that is waited for in a smaller part of all loops than this is not what slows the program down.
 PART = 0.2
 # Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
 # that waits less.
@@ -50,6 +50,7 @@ class Slow:
     rates: dict[int, float] = field(default_factory=dict)  # samples/s on the ladder, by num_workers
     idle_cpus: float | None = None
     busy_share: float | None = None  # of the looks at workers
+    program_s: float = 0.0  # that the program spent in loops over any loader
 
     @property
     def workers(self) -> int:
@@ -69,7 +70,15 @@ class Slow:
     @property
     def is_worth_a_trial(self) -> bool:
         """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
-        return self.pace.wait_share >= WORTH_SHARE and self.pace.epoch_wait_s >= self.worth_s
+        return (
+            self.pace.wait_share >= WORTH_SHARE
+            and self.pace.epoch_wait_s >= self.worth_s
+            and self.matters(self.pace.wait_s)
+        )
+
+    def matters(self, lost_s: float) -> bool:
+        """Whether so many seconds of the observed run are a part of it that counts."""
+        return lost_s >= PART * self.program_s
 
     @property
     def hand_over_s(self) -> float:
@@ -160,28 +169,26 @@ class Slow:
 
 def slow_loaders(facts: Facts) -> Iterator[Slow]:
     """The loaders of the observed run on which the program notably waits, worst first."""
-    found = [slow for slow in (_slow(facts, seen) for seen in facts.loaders) if slow is not None]
-    line = PART * sum(slow.pace.wait_s for slow in found)
-    yield from sorted(
-        (slow for slow in found if slow.pace.wait_s >= line), key=lambda slow: -slow.pace.wait_s
-    )
+    if facts.observed is None:
+        return
+    paces = {seen.key: pace.pace(facts.observed, seen.key) for seen in facts.loaders}
+    program_s = sum(each.seconds for each in paces.values())
+    waited = [seen for seen in facts.loaders if paces[seen.key].batches]
+    for seen in sorted(waited, key=lambda seen: -paces[seen.key].wait_s):
+        if paces[seen.key].wait_share >= NOTICEABLE_SHARE:
+            yield _slow(facts, facts.observed, seen, program_s)
 
 
-def _slow(facts: Facts, loader: LoaderSeen) -> Slow | None:
-    trial = facts.observed
-    if trial is None:
-        return None
-    seen = pace.pace(trial, loader.key)
-    if not seen.batches or seen.wait_share < NOTICEABLE_SHARE:
-        return None
+def _slow(facts: Facts, trial: Trial, loader: LoaderSeen, program_s: float) -> Slow:
     return Slow(
         loader=loader,
-        pace=seen,
+        pace=pace.pace(trial, loader.key),
         work=pace.work(trial, loader.key),
         cpus=max(facts.host.cpus, 0.1),
         rates=pace.rates(facts, loader.key),
         idle_cpus=pace.idle_cpus(trial, loader.key),
         busy_share=pace.busy_share(trial),
+        program_s=program_s,
     )
 
 

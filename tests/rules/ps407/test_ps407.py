@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from penstock._clinic.rules.speed.ps407_workers_restarted import WorkersRestarted
 from tests.rules.pacing import Program
 
@@ -50,3 +52,13 @@ def test_without_workers_nothing_starts():
 
 def test_a_new_iterator_for_each_step_is_another_cause():
     assert not found(SICK.but(passes=20, batches=1, length=10, end="dropped"))
+
+
+def test_the_start_of_a_small_loader_beside_a_long_one_is_left_alone():
+    facts = SICK.facts
+    (first, second) = facts.observed.iterators
+    long = dataclasses.replace(first, loader="train.py:20#0", steps=(3.0,) * 10, number=0)
+    loaders = (*facts.observed.loaders, dataclasses.replace(SICK.loader, key="train.py:20#0"))
+    both = dataclasses.replace(facts.observed, loaders=loaders, iterators=(long, first, second))
+
+    assert not list(WorkersRestarted().check(dataclasses.replace(facts, observed=both)))

@@ -33,15 +33,20 @@ def test_a_loader_that_was_only_made_is_not_slow():
     )
 
 
-def test_a_loader_with_a_small_part_in_the_waiting_is_not_what_slows_the_program():
+def test_a_loader_with_a_small_part_in_all_loops_is_not_what_slows_the_program():
     trial = SLOW.trial
     (seen,) = trial.iterators
-    small = dataclasses.replace(seen, loader="other", batches=1, waits=(0.1,), steps=(0.0,))
+    other = dataclasses.replace(seen, loader="other", steps=tuple(15 * step for step in seen.steps))
     both = dataclasses.replace(
-        trial, loaders=(*trial.loaders, LoaderSeen(key="other")), iterators=(seen, small)
+        trial, loaders=(*trial.loaders, LoaderSeen(key="other", length=100)), iterators=(seen, other)
     )
+    long = dataclasses.replace(both, iterators=(seen, dataclasses.replace(other, steps=(1.0,) * 100)))
 
-    assert [slow.loader.key for slow in slow_loaders(Facts(observed=both))] == [KEY]
+    worth = {slow.loader.key: slow.is_worth_a_trial for slow in slow_loaders(Facts(observed=both))}
+    hidden = {slow.loader.key: slow.is_worth_a_trial for slow in slow_loaders(Facts(observed=long))}
+
+    assert worth == {KEY: True, "other": False}
+    assert hidden == {KEY: False}
 
 
 def test_a_wait_that_is_too_short_or_too_small_a_share_is_not_worth_a_trial():

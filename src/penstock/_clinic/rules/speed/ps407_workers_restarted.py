@@ -90,4 +90,8 @@ def _restarts(slow: Slow) -> bool:
 def _matters(slow: Slow) -> bool:
     seen = slow.pace
     saved_s = seen.pass_start_s * (seen.passes - 1)
-    return saved_s >= slow.worth_s and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s
+    return (
+        saved_s >= slow.worth_s
+        and slow.matters(seen.start_s)
+        and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s
+    )

@@ -94,4 +94,5 @@ def _is_short(seen: IteratorSeen, length: int | None) -> bool:
 
 
 def _matters(slow: Slow) -> bool:
-    return slow.pace.wait_share >= WORTH_SHARE and slow.pace.wait_s >= slow.worth_s
+    lost_s = slow.pace.wait_s
+    return slow.pace.wait_share >= WORTH_SHARE and lost_s >= slow.worth_s and slow.matters(lost_s)
