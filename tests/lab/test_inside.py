@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_program(tmp_path):
 def test_a_loader_is_told_by_the_line_that_made_it_with_its_settings(tmp_path):
     seen = Observed(tmp_path, "seeded.py", 0, "")
     loader = seen.of("loader")[-1]
-    assert loader["key"] == "seeded.py:31#0"
+    assert loader["key"] == "seeded.py:30#0"
     assert loader["name"] == "train_loader"
     assert loader["settings"]["batch_size"] == 4
     assert "shuffle" in loader["explicit"]
@@ -145,7 +145,7 @@ def test_a_driven_loader_goes_as_far_as_the_plan_says_with_its_settings(tmp_path
     change = Change(settings={"num_workers": 0})
     seen = Observed(
         tmp_path, "seeded.py", 2, "spawn",
-        drive="loader", loader="seeded.py:31#0", epochs=2, max_batches=3, change=change,
+        drive="loader", loader="seeded.py:30#0", epochs=2, max_batches=3, change=change,
     )  # fmt: skip
     assert (seen.ended.returncode, seen.ended.stdout) == (0, "")
     settings = seen.of("loader")[0]["settings"]
