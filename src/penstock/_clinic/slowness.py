@@ -28,6 +28,8 @@ WORTH_SHARE = 1 - 1 / WORTH
 # Less than this in a whole epoch is nobody's concern, whatever the ratio: to start two workers and make the
 # first batch takes a good part of it in a healthy program.
 WORTH_S = 1.0
+# Epochs that are shorter add up, if there are many.
+TOGETHER = 3
 # A loader that is waited for in a smaller part of all loops than this is not what slows the program down.
 PART = 0.2
 # Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
@@ -72,9 +74,13 @@ class Slow:
         """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
         return (
             self.pace.wait_share >= WORTH_SHARE
-            and self.pace.epoch_wait_s >= self.worth_s
+            and self.is_noticed(self.pace.epoch_wait_s)
             and self.matters(self.pace.wait_s)
         )
+
+    def is_noticed(self, epoch_s: float) -> bool:
+        """Whether so many seconds of an epoch are noticed: in one, or in several short ones together."""
+        return epoch_s >= self.worth_s or epoch_s * self.pace.passes >= TOGETHER * self.worth_s
 
     def matters(self, lost_s: float) -> bool:
         """Whether so many seconds of the observed run are a part of it that counts."""

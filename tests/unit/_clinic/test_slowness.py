@@ -36,7 +36,7 @@ def test_a_loader_that_was_only_made_is_not_slow():
 def test_a_loader_with_a_small_part_in_all_loops_is_not_what_slows_the_program():
     trial = SLOW.trial
     (seen,) = trial.iterators
-    other = dataclasses.replace(seen, loader="other", steps=tuple(15 * step for step in seen.steps))
+    other = dataclasses.replace(seen, loader="other", steps=tuple(12 * step for step in seen.steps))
     both = dataclasses.replace(
         trial, loaders=(*trial.loaders, LoaderSeen(key="other", length=100)), iterators=(seen, other)
     )
@@ -53,6 +53,13 @@ def test_a_wait_that_is_too_short_or_too_small_a_share_is_not_worth_a_trial():
     assert only(SLOW).is_worth_a_trial
     assert not only(SLOW.but(batches=10, length=10)).is_worth_a_trial
     assert not only(SLOW.but(step_s=0.2)).is_worth_a_trial
+
+
+def test_short_epochs_add_up():
+    short = SLOW.but(batches=10, length=10)
+
+    assert not only(short.but(passes=3)).is_worth_a_trial
+    assert only(short.but(passes=8)).is_worth_a_trial
 
 
 def test_hand_over_is_what_a_batch_waits_beyond_its_making():

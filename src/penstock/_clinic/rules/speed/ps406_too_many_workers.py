@@ -105,7 +105,7 @@ def _better(slow: Slow) -> int | None:
     else:
         fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
     best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
-    if best is None or (slow.gain(best) or 0) < PROMISING or slow.saved_s(best) < slow.worth_s:
+    if best is None or (slow.gain(best) or 0) < PROMISING or not slow.is_noticed(slow.saved_s(best)):
         return None
     return None if best and slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
 

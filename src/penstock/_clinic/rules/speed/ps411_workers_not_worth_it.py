@@ -82,13 +82,13 @@ class WorkersNotWorthIt:
 def _promises(slow: Slow) -> bool:
     """Whether the program's own epoch, with its steps, would be shorter without workers."""
     alone = slow.rates.get(0)
-    if not alone or (slow.gain(0) or 0.0) < PROMISING or slow.saved_s(0) < slow.worth_s:
+    if not alone or (slow.gain(0) or 0.0) < PROMISING or not slow.is_noticed(slow.saved_s(0)):
         return False
     if _are_too_many(slow, alone):
         return False
     seen = slow.pace
     epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)
-    return seen.epoch_s >= PROMISING * epoch_s and seen.epoch_s - epoch_s >= slow.worth_s
+    return seen.epoch_s >= PROMISING * epoch_s and slow.is_noticed(seen.epoch_s - epoch_s)
 
 
 def _are_too_many(slow: Slow, alone: float) -> bool:
