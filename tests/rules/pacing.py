@@ -30,6 +30,7 @@ class Program:
 
     workers: int = 2
     cpus: float = 2.0
+    cores_seen: int = 1
     passes: int = 1
     batches: int = 100  # of each pass
     length: int | None = 100
@@ -90,7 +91,7 @@ class Program:
     def trial(self) -> Trial:
         """Its observed run."""
         return Trial(
-            host=HostSeen(cpus=self.cpus, has_cuda=self.has_cuda),
+            host=HostSeen(cpus=self.cpus, cores_seen=self.cores_seen, has_cuda=self.has_cuda),
             loaders=(self.loader,),
             iterators=tuple(self._pass(number) for number in range(self.passes)),
             fetches=tuple(self._fetches()),

@@ -68,3 +68,9 @@ def test_of_very_many_workers_none_may_be_better_still():
     (finding,) = found(SICK.but(rates={0: 2000.0, 2: 500.0, 16: 250.0}))
 
     assert finding.prescription.change == "num_workers=16 → num_workers=0"
+
+
+def test_a_quota_that_the_program_does_not_see_is_told():
+    (finding,) = found(SICK.but(workers=2, cpus=0.5, cores_seen=2, made_s=0.1, cpu_share=0.25, rates={}))
+
+    assert finding.message == "2 workers share 0.5 CPUs"

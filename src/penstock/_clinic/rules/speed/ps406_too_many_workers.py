@@ -31,7 +31,8 @@ from penstock._clinic.finding import Evidence, Experiment, Finding
 from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, slow_loaders
 from penstock._lab.plan import Change
 
-# Twice as many as CPUs is what people set to hide waiting; only above that is it worth a word by itself.
+# Twice as many as CPUs is what people set to hide waiting; only above that is it worth a word by itself, or
+# where a quota gives the program fewer CPUs than it sees.
 MANY = 2
 
 
@@ -50,7 +51,7 @@ class TooManyWorkers:
             fewer = _better(slow)
             if fewer is not None and slow.is_worth_a_trial:
                 yield self._warning(slow, fewer)
-            elif slow.workers > MANY * slow.most_workers:
+            elif slow.workers > MANY * slow.most_workers or facts.host.cores_seen > slow.most_workers:
                 yield self._info(slow)
 
     def _warning(self, slow: Slow, fewer: int) -> Finding:
