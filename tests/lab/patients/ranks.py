@@ -23,4 +23,4 @@ def train(rank, path):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(train, args=(f"{folder}/store",), nprocs=2)
+        mp.start_processes(train, args=(f"{folder}/store",), nprocs=2, start_method="fork")
