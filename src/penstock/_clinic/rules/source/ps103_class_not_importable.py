@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.module import FUNCTIONS, Module
 from penstock._clinic.reading.patterns import quoted
@@ -61,7 +61,11 @@ class ClassNotImportable:
             self,
             site(module, node),
             f"`{name}` is defined {where}, where workers that `{loader.start}` starts cannot import it",
-            Prescription(change=f"move `{name}` to {home}", expect="workers find it and start"),
+            Prescription(
+                change=f"move `{name}` to {home}",
+                expect="workers find it and start",
+                fix=Fix("move-class", site(module, node), {"name": name}),
+            ),
             ("definition", quoted(module, node)),
             ("start method", loader.start),
             severity="error",

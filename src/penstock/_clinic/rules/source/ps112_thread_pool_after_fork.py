@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import Place
 from penstock._clinic.reading.module import FUNCTIONS
@@ -58,6 +58,7 @@ class ThreadPoolAfterFork:
                         Prescription(
                             change=f"torch.set_num_threads({number.value}) → torch.set_num_threads(1)",
                             expect="workers do not wait for threads that are gone",
+                            fix=Fix("one-thread", site(place.module, call)),
                         ),
                         ("in the worker", quoted(place.module, call)),
                     )

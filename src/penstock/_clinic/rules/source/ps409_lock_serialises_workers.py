@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import Place
 from penstock._clinic.reading.patterns import is_process_lock, made_by, quoted
@@ -34,8 +34,8 @@ from penstock._clinic.reading.program import Program, program, site
 
 # What a call under the lock is named when it reads or makes a sample.
 WORK = (
-    "open", "read", "load", "imread", "decode", "transform", "fetch", "sleep", "get", "getitem", "resize",
-    "fromfile", "frombuffer", "memmap", "seek", "recv", "execute", "crop", "augment", "parse", "tokenize",
+    "open", "read", "load", "imread", "decode", "transform", "fetch", "sleep", "resize", "fromfile",
+    "frombuffer", "memmap", "seek", "recv", "execute", "crop", "augment", "parse", "tokenize",
 )  # fmt: skip
 SEVERAL = 2
 
@@ -71,6 +71,7 @@ class LockSerialisesWorkers:
             Prescription(
                 change=f"take the reading out of `with {name}:`",
                 expect="workers make samples at the same time",
+                fix=Fix("remove-lock", site(place.module, lock), {"path": name}),
             ),
             ("held for", quoted(place.module, lock)),
             ("work under the lock", quoted(place.module, work)),
@@ -101,5 +102,5 @@ def _work(node: ast.AST, place: Place) -> ast.AST | None:
 
 def _is_work(call: ast.Call, place: Place) -> bool:
     name = place.module.dotted(call.func) or getattr(call.func, "attr", "")
-    last = name.rpartition(".")[2].lower()
-    return any(word in last for word in WORK)
+    words = name.rpartition(".")[2].lower().split("_")
+    return any(word.startswith(WORK) for word in words)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import Place
 from penstock._clinic.reading.patterns import FETCHING, is_local, quoted
@@ -59,7 +59,9 @@ class ExceptionNotPicklable:
             f"`{name}` is defined inside a function: a worker cannot send it home, and the loader waits for "
             "ever instead of raising it",
             Prescription(
-                change=f"define `{name}` at the top level of a module", expect="the error reaches the program"
+                change=f"define `{name}` at the top level of a module",
+                expect="the error reaches the program",
+                fix=Fix("module-level-exception", site(place.module, node), {"name": name}),
             ),
             ("raised in the worker", quoted(place.module, node)),
             severity="error",

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Finding, Prescription
+from penstock._clinic.finding import Finding, Fix, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import ClassRead, Place
 from penstock._clinic.reading.patterns import FETCHING, calls, is_own_call, made_by, quoted
@@ -69,6 +69,7 @@ class BlockingIo:
             Prescription(
                 change=f"pass `timeout=` to `{name}`",
                 expect="a silent server becomes an error that names the sample",
+                fix=Fix("socket-timeout", site(place.module, call)),
             ),
             ("in the worker", quoted(place.module, call)),
         )
