@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
 from penstock._clinic.rules.limits.ps205_shm_leaked import ShmLeaked
+from penstock._lab.record import Death
 from tests.rules.seen import GB, MB, facts, failure, host, loader, trial, vitals
 
 
@@ -56,6 +59,17 @@ def test_names_of_files_that_could_not_be_filled_are_no_leak():
         failures=(
             failure("unable to allocate shared memory(shm) for file </torch_77_1_0>: No space left (28)"),
         ),
+    )
+
+    assert not found(observed)
+
+
+def test_what_a_worker_leaves_that_was_killed_by_a_full_mount_is_no_leak():
+    death = Death(pid=12, worker=1, status=-signal.SIGBUS)
+    observed = trial(
+        outcome="crash",
+        deaths=(death,),
+        stderr="There appear to be 1 leaked shared_memory objects to clean up",
     )
 
     assert not found(observed)

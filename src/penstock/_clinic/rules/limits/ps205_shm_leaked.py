@@ -30,11 +30,10 @@ from typing import ClassVar
 from penstock._clinic import amounts
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.said import said
+from penstock._clinic.shortage import is_out_of_shm
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
 
-_FULL = re.compile(r"No space left on device|unable to allocate shared memory")
 _TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
 
 # Of the mount, taken by dead programs: from there on the next program feels it.
@@ -53,7 +52,9 @@ class ShmLeaked:
         trial = facts.observed
         if trial is None:
             return
-        own = _left(trial) or _tracked(trial)
+        # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS: then
+        # a full mount is the cause (PS201).
+        own = None if is_out_of_shm(trial) else _left(trial) or _tracked(trial)
         if own is not None:
             yield self._finding(facts, own)
         elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
@@ -101,11 +102,8 @@ class ShmLeaked:
 
 
 def _left(trial: Trial) -> Evidence | None:
-    """Names left by a program that ended on its own: one that the exam ended could not clean up.
-
-    torch leaves the names of files that it could not fill: then a full mount is the cause (PS201).
-    """
-    if not trial.left_shm or trial.ended_by != "itself" or said(trial, _FULL) is not None:
+    """Names left by a program that ended on its own: one that the exam ended could not clean up."""
+    if not trial.left_shm or trial.ended_by != "itself":
         return None
     names = amounts.listed(trial.left_shm, 3)
     return Evidence(
