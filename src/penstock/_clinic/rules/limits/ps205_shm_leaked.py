@@ -52,8 +52,8 @@ class ShmLeaked:
         trial = facts.observed
         if trial is None:
             return
-        # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS: then
-        # a full mount is the cause (PS201).
+        # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS:
+        # then a full mount is the cause (PS201).
         own = None if is_out_of_shm(trial) else _left(trial) or _tracked(trial)
         if own is not None:
             yield self._finding(facts, own)
@@ -77,10 +77,12 @@ class ShmLeaked:
     def _stale(self, trial: Trial) -> Finding:
         host = trial.host
         names = amounts.listed(host.shm_stale, 3)
+        stops = is_out_of_shm(trial)
+        empty = Experiment("the same, /dev/shm empty", Change(shm_bytes=host.shm_size), drive="script")
         return Finding(
             code=self.code,
             cause=self.cause,
-            severity="warning",
+            severity="error" if stops else "warning",
             message=(
                 f"{amounts.count(len(host.shm_stale), 'file')} of dead processes take "
                 f"{amounts.size(host.shm_stale_nbytes)} of the {amounts.size(host.shm_size)} of /dev/shm"
@@ -93,11 +95,8 @@ class ShmLeaked:
                 Evidence("files of dead processes", names, "host"),
                 Evidence("free room in /dev/shm", amounts.size(host.shm_free), "host"),
             ),
-            experiments=(
-                Experiment(
-                    "the same with an empty /dev/shm", Change(shm_bytes=host.shm_size), drive="script"
-                ),
-            ),
+            experiments=(empty,) if stops else (),
+            stopped_at_s=trial.seconds if stops else None,
         )
 
 
