@@ -46,7 +46,8 @@ _TORCH_WORKER = "torch/utils/data/_utils/worker.py"
 _TORCH_FETCH = "torch/utils/data/_utils/fetch.py"
 _RANKS = ("torch/distributed/",)
 _OUR_ENGINE = ("penstock/_engine/", "penstock/_loader.py")
-_PLUMBING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py")
+_PLUMBING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py", "queue.py")
+_TORCH_DATA = "torch/utils/data/"
 _SERVANTS = {"_feed", "_serve", "_pin_memory_loop", "do_pin_memory", "TMonitor"}
 _NEXT = {"__next__", "_next_data", "_try_get_data", "_get_data"}
 _END = {"_shutdown_workers", "__del__", "_shutdown_worker"}
@@ -176,9 +177,10 @@ def _of_ranks(consumers: list[ProcessLook], waits: Mapping[int, str]) -> Judgeme
 
 def _of_batch(looks: tuple[ProcessLook, ...], waits: Mapping[int, str]) -> Judgement:
     workers = [look for look in looks if look.role == "worker"]
-    if not workers:  # num_workers=0: the dataset runs in the consumer; or its workers are not born yet
-        workers = [look for look in looks if waits.get(look.pid) in {"batch", "start"}]
+    consumers = [look for look in looks if waits.get(look.pid) in {"batch", "start"}]
     busy = [look for look in workers if not is_idle(look)]
+    # A consumer may be in the user's code itself: the dataset with num_workers=0, or a sampler.
+    busy += [look for look in consumers if not workers or is_in_users_code(look)]
     if not busy:
         return Judgement("lost-batch", CERTAIN_S)
     others = [look for look in looks if look.role == "other"]
@@ -256,6 +258,13 @@ def _wait_in(frame: Frame) -> str:
     if name in _END:
         return "shutdown"
     return "batch" if name in _NEXT else "start"
+
+
+def is_in_users_code(look: ProcessLook) -> bool:
+    """Whether torch's loader has called something of the user's in this process, and waits for it."""
+    files = [frame.file.replace("\\", "/") for frame in (look.main.frames if look.main else ())]
+    place = next((place for place, file in enumerate(files) if file.endswith(_TORCH_LOADER)), 0)
+    return not all(_is_plumbing(file) or _TORCH_DATA in file for file in files[:place])
 
 
 def is_idle(look: ProcessLook) -> bool:

@@ -211,6 +211,14 @@ def test_without_workers_the_consumer_itself_is_judged():
     assert judge((ProcessLook(pid=1, role="main", threads=(alone,)),)) == Judgement("lock", CERTAIN_S)
 
 
+def test_a_sampler_that_sleeps_loses_no_batch():
+    sampler = thread(
+        "Curriculum.__iter__ train.py", f"_Iter._next_index {TORCH}/dataloader.py", "main train.py",
+        tid=1, wchan="hrtimer_nanosleep", syscall=NAP,
+    )  # fmt: skip
+    assert judge((ProcessLook(pid=1, role="main", threads=(sampler,)), IDLE_WORKER)).kind == "sleep"
+
+
 def test_a_process_that_hides_its_stack_gets_time():
     hidden = ProcessLook(pid=7, role="worker")
     assert judge((MAIN, hidden)) == Judgement("native", IO_S)
@@ -290,6 +298,7 @@ def test_what_a_consumer_waits_for(frames, kind):
 def test_a_worker_inside_the_dataset_is_not_idle():
     assert is_idle(IDLE_WORKER)
     assert not is_idle(worker(thread(*BUSY)))
+    assert not is_idle(worker(thread(f"default_collate {TORCH}/_utils/collate.py", *BUSY[1:])))
     assert not is_idle(worker(thread()))
 
 
