@@ -73,3 +73,13 @@ def test_what_a_worker_leaves_that_was_killed_by_a_full_mount_is_no_leak():
     )
 
     assert not found(observed)
+
+
+def test_what_dead_programs_left_is_the_root_when_there_is_no_room():
+    crowded = host(shm_size=64 * MB, shm_stale=("torch_5_1_0",), shm_stale_nbytes=50 * MB)
+    full = failure("No space left on device (28)", phase="feeder", worker=0)
+
+    (finding,) = found(trial(outcome="hang", failures=(full,), host=crowded))
+
+    assert finding.severity == "error"
+    assert finding.experiments[0].change.shm_bytes == 64 * MB
