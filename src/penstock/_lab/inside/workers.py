@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock._lab.inside.frames import unwind
 from penstock._lab.inside.observer import Context, Observer, shared
-from penstock._lab.inside.quiet import quiet
+from penstock._lab.inside.quiet import lost, quiet
 
 
 def install(observer: Observer, module: Any) -> None:
@@ -80,7 +80,7 @@ def _init_failed(observer: Observer, error: BaseException, context: Context) -> 
 @quiet
 def _end(observer: Observer) -> None:
     if observer.context is not None:
-        observer.log.write("worker", **_place(observer.context), event="ends")
+        observer.log.write("worker", **_place(observer.context), event="ends", lost=lost)
 
 
 def _place(context: Context) -> dict[str, Any]:
