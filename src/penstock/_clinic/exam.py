@@ -32,6 +32,7 @@ from penstock._clinic.finding import Finding
 from penstock._clinic.hang import timed_out
 from penstock._clinic.merge import merge, rests_on_source
 from penstock._clinic.order import order
+from penstock._clinic.prescribing import prescribed
 from penstock._clinic.report import Reason, Report
 from penstock._clinic.rule import Rule
 from penstock._clinic.settings import Options
@@ -219,7 +220,8 @@ class Exam:
 
     def _tested(self, bench: Bench, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
         """Those findings on these facts that are wanted, each with what its experiments have shown."""
-        found = list(order([[finding for finding in merge(self._ask(facts)) if is_wanted(finding)]]))
+        asked = [prescribed(finding, self.source) for finding in merge(self._ask(facts))]
+        found = list(order([[finding for finding in asked if is_wanted(finding)]]))
         for place, finding in enumerate(found if self.options.experiments else ()):
             if self._is_worth_testing(finding, found[:place], bench):
                 found[place] = bench.test(finding)
@@ -261,11 +263,12 @@ class Exam:
     def _fires(self, finding: Finding, trial: Trial) -> bool:
         """Whether a finding would be made on another trial."""
         facts = Facts(None, trial, tuple(rung for rung in self.rungs if summary.workers_of(rung) == 0))
+        is_moved = bool(trial.plan.change.patched)  # a patch moves lines, and loaders are known by theirs
         for rule in self.practice.rules:
             if rule.code != finding.code or not rule.needs <= facts.at_hand:
                 continue
             with contextlib.suppress(Exception):
-                if any(each.loader in {None, finding.loader} for each in rule.check(facts)):
+                if any(is_moved or each.loader in {None, finding.loader} for each in rule.check(facts)):
                     return True
         return False
 
