@@ -219,6 +219,10 @@ def test_descriptors_are_limited(told):
     assert told("import resource; print(resource.getrlimit(7)[0])", nofile=99).stdout == "99\n"
 
 
+def test_no_core_file_is_written(told):
+    assert told("import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])").stdout == "0\n"
+
+
 def test_the_environment_can_be_changed(told):
     assert told("import os; print(os.environ['LEVEL'])", env={"LEVEL": "3"}).stdout == "3\n"
 

@@ -134,7 +134,7 @@ def host_seen() -> HostSeen:
     return HostSeen(
         cpus=float(min(cpus, host.cpu_quota() or cpus)),
         cores_seen=os.cpu_count() or 1,
-        memory_limit=host.memory_total(),
+        memory_limit=_memory_limit(),
         shm_size=size,
         shm_free=free,
         nofile=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -144,3 +144,9 @@ def host_seen() -> HostSeen:
         shm_stale_nbytes=stale_nbytes,
         python=platform.python_version(),
     )
+
+
+def _memory_limit() -> int:
+    """Of the machine, the cgroup or `ulimit -v`, whichever is least."""
+    space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return host.memory_total() if space == resource.RLIM_INFINITY else min(space, host.memory_total())

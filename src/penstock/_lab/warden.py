@@ -155,6 +155,9 @@ def _become(order: dict[str, Any], tell: int) -> None:
     os.setsid()
     namespace.die_with_parent()
     _bound_forks(order["processes"])
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    )  # no core files
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
         file.write(OOM_SCORE)
     if order["shm_bytes"] is not None:
