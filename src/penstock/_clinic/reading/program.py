@@ -44,6 +44,7 @@ PLACES = (
 )
 # Datasets made of others.
 WRAPPERS = frozenset({"Subset", "random_split", "ConcatDataset", "ChainDataset", "StackDataset"})
+MOST_OBJECTS = 200  # that one dataset is followed through
 SHIPPING = frozenset({"spawn", "forkserver"})
 FORKING = frozenset({"fork", "default"})
 
@@ -80,6 +81,7 @@ class Program:
         self.modules = tuple(Module(file) for file in source.files)
         self.values = Values(self.modules)
         self._classes: dict[int, ClassRead] = {}
+        self._held: dict[ClassRead, list[tuple[ClassRead, tuple[str, ...]]]] = {}
 
     # ---- classes -------------------------------------------------------------------------------------
 
@@ -108,49 +110,61 @@ class Program:
             each for each in self.datasets if _kind(each) == "iterable" and "__iter__" in each.methods
         )
 
-    def held(self, dataset: ClassRead) -> Iterator[tuple[ClassRead, tuple[str, ...]]]:
+    def held(self, dataset: ClassRead) -> list[tuple[ClassRead, tuple[str, ...]]]:
         """A dataset and the objects of the program that it keeps, with the methods that samples need.
 
         A store or a reader in an attribute goes to the workers as the dataset does.
         """
-        yield dataset, FETCHING
+        if dataset not in self._held:
+            self._held[dataset] = [(dataset, FETCHING), *self._parts(dataset)]
+        return self._held[dataset]
+
+    def _parts(self, dataset: ClassRead) -> Iterator[tuple[ClassRead, tuple[str, ...]]]:
         fetching = dataset.reach(*FETCHING)
         for each in dataset.made():
+            uses = list(dataset.uses(each.attribute, fetching))
+            used = {name for node, place in uses for name in _used(node, place)}
+            if not used:
+                continue
             for part in self.classes_of(each.value, each.module):
-                if part is dataset or _kind(part):
-                    continue
-                used = {
-                    name
-                    for node, place in dataset.uses(each.attribute, fetching)
-                    for name in _used(node, place)
-                }
-                if used:
+                if part is not dataset and not _kind(part):
                     yield part, tuple(sorted(used))
 
-    def classes_of(self, node: ast.AST | None, module: Module, *, depth: int = 0) -> list[ClassRead]:
-        """The classes of the program that an object may be of, or is made of."""
-        found: list[ClassRead] = []
-        for value in self.values.of(node, module):
-            found += self._made_by(value, depth)
-        return list(dict.fromkeys(found))
+    def classes_of(self, node: ast.AST | None, module: Module) -> list[ClassRead]:
+        """The classes of the program that an object may be of; then the datasets that it is made of."""
+        found: dict[ClassRead, None] = {}
+        seen: set[int] = set()
+        waiting = [(value, False) for value in self.values.of(node, module)]
+        while waiting and len(seen) < MOST_OBJECTS:
+            value, is_inner = waiting.pop(0)
+            if id(value.node) in seen:
+                continue
+            seen.add(id(value.node))
+            own = self._made_by(value)
+            if own is not None and (not is_inner or _kind(own)):
+                found[own] = None
+            for part in self._made_of(value, own):
+                goes_in = is_inner or isinstance(value.node, ast.Call)
+                waiting += [(each, goes_in) for each in self.values.of(part, value.module)]
+        return list(found)
 
-    def _made_by(self, value: Value, depth: int) -> list[ClassRead]:
-        node, module = value.node, value.module
-        if depth > 4:  # noqa: PLR2004 - datasets wrapped so often are no reading matter
-            return []
+    def _made_by(self, value: Value) -> ClassRead | None:
+        """The class of the program that a call makes an object of."""
+        node = value.node
+        return self.definition(node.func, value.module) if isinstance(node, ast.Call) else None
+
+    def _made_of(self, value: Value, own: ClassRead | None) -> list[ast.expr]:
+        """The parts of a list, and what a dataset is made with."""
+        node = value.node
         if isinstance(node, (ast.List, ast.Tuple)):
-            return [each for one in node.elts for each in self.classes_of(one, module, depth=depth + 1)]
+            return node.elts
         if isinstance(node, ast.Subscript):
-            return self.classes_of(node.value, module, depth=depth + 1)
+            return [node.value]
         if not isinstance(node, ast.Call):
             return []
-        own = self.definition(node.func, module)
-        found = [own] if own else []
-        if own or module.dotted(node.func).rpartition(".")[2] in WRAPPERS:
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            inner = [each for arg in given for each in self.classes_of(arg, module, depth=depth + 1)]
-            found += [each for each in inner if _kind(each)]
-        return found
+        if own is None and value.module.dotted(node.func).rpartition(".")[2] not in WRAPPERS:
+            return []
+        return [*node.args, *(keyword.value for keyword in node.keywords)]
 
     def definition(self, node: ast.AST, module: Module) -> ClassRead | None:
         """The class of the program that a name stands for."""
