@@ -224,7 +224,8 @@ def _reap(*, is_told: bool = True) -> set[int]:
 
 
 def _alive() -> list[tree.Process]:
-    return [process for process in tree.below(os.getpid()) if process.is_alive]
+    """Who is still there, but for those that only tidy up and then end."""
+    return [process for process in tree.below(os.getpid()) if process.is_alive and not _tidies(process)]
 
 
 def _end_all() -> None:
