@@ -23,8 +23,8 @@ def test_a_worker_that_the_kernel_killed_is_found():
     (finding,) = found(observed)
 
     assert finding.message == (
-        "worker 1 was killed by SIGKILL for want of memory: `train_loader` needs more memory of 1 GB than "
-        "there is with 4 workers"
+        "worker 1 was killed by SIGKILL for want of memory: `train_loader` with 4 workers needs more than "
+        "the 1 GB of memory there are"
     )
     assert [each.change.settings for each in finding.experiments] == [{"num_workers": 1}, {"num_workers": 0}]
     assert finding.stopped_at_s == 5.0

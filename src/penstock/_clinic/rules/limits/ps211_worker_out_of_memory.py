@@ -58,13 +58,14 @@ class WorkerOutOfMemory:
         key = loader.key if loader is not None else None
         limit = trial.host.memory_limit
         workers = int(loader.settings.get("num_workers") or 0) if loader is not None else 0
-        whole = f" of {amounts.size(limit)}" if limit else ""
+        needs = (
+            f"needs more than the {amounts.size(limit)} of memory there are" if limit else "needs more memory"
+        )
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error",
-            message=f"{found.line}: {loader_named(loader)} needs more memory{whole} than there is"
-            + (f" with {workers} workers" if workers else ""),
+            message=f"{found.line}: {loader_named(loader)}{_with(workers)} {needs}",
             prescription=_prescription(loader, workers),
             evidence=tuple(_evidence(trial, found)),
             where=loader.site if loader is not None else None,
@@ -72,6 +73,10 @@ class WorkerOutOfMemory:
             experiments=_experiments(workers),
             stopped_at_s=_when(trial, found),
         )
+
+
+def _with(workers: int) -> str:
+    return f" with {amounts.count(workers, 'worker')}" if workers else ""
 
 
 def _killed(trial: Trial) -> Said | None:
