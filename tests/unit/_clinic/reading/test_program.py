@@ -194,3 +194,9 @@ def test_columns_count_characters():
     made = read(IMPORT + "größe = 1; loader = DataLoader([])")
     (found,) = made.loaders
     assert site(found.module, found.node).column == len("größe = 1; loader = ") + 1
+
+
+def test_a_dataset_that_is_wrapped_again_and_again_is_followed_once():
+    layers = "".join(f"d{n + 1} = Images(d{n}, d{n}, d{n}, d{n})\n" for n in range(30))
+    made = loader(f"{IMAGES}d0 = Images()\n{layers}DataLoader(d30)")
+    assert [each.name for each in made.datasets] == ["Images"]
