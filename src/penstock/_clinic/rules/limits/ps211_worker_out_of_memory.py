@@ -65,7 +65,7 @@ class WorkerOutOfMemory:
             code=self.code,
             cause=self.cause,
             severity="error",
-            message=f"{found.line}: {loader_named(loader)}{_with(workers)} {needs}",
+            message=f"{found.line}: {loader_named(loader)}{_with(workers)} needs more {room}",
             prescription=_prescription(loader, workers),
             evidence=tuple(_evidence(trial, found)),
             where=loader.site if loader is not None else None,
