@@ -55,6 +55,21 @@ def test_the_size_may_stand_in_the_exception():
     assert found(trial(seen, outcome="error", failures=(missing(12, text),)))
 
 
+@pytest.mark.parametrize("text", ["12", ""])
+def test_a_dataset_may_refuse_an_index_past_its_end_by_itself(text):
+    seen = loader(dataset=holding(14, items=100))
+    observed = trial(seen, outcome="error", failures=(missing(12, text),), samples=samples(range(12)))
+
+    assert "it ends at 12: sample 12" in found(observed)[0].message
+
+
+def test_an_index_that_is_refused_in_the_middle_is_no_end():
+    seen = loader(dataset=holding(14, items=100))
+    observed = trial(seen, outcome="error", failures=(missing(5, "5"),), samples=samples([0, 9]))
+
+    assert not found(observed)
+
+
 def test_an_index_error_within_the_data_is_another_matter():
     seen = loader(dataset=holding(14, items=10))
     observed = trial(seen, outcome="error", failures=(missing(3),), samples=samples(range(3)))

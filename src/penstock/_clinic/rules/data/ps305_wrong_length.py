@@ -9,11 +9,11 @@ IndexError at an index that only some shuffles reach early. For an iterable data
 progress bars and schedules are wrong.
 
 ## How we know
-Too large: an index below `len` raises IndexError, and everything that the dataset holds is shorter. Too
-small: the dataset gives further samples from index `len` on and then ends, and the number left out looks like
-a slip (one short, the number of batches, a number written into `__len__`). Iterable: a whole pass without
-workers brings another number of samples than `len` says. The experiment takes the number that was found in
-its place.
+Too large: an index below `len` raises IndexError, and everything that the dataset holds is shorter; or the
+dataset itself raises `IndexError(index)` there, and gives every sample before. Too small: the dataset gives
+further samples from index `len` on and then ends, and the number left out looks like a slip (one short, or
+the number of batches). Iterable: a whole pass without workers brings another number of samples than `len`
+says. The experiment takes the number that was found in its place.
 
 ## What to do
 Return the length of what `__getitem__` reads: `return len(self.samples)`.
@@ -138,11 +138,18 @@ def _end(facts: Facts, trial: Trial, loader: LoaderSeen, failure: Failure) -> in
         return None
     if bare(failure.type) not in {"IndexError", "KeyError"} or not 0 <= index < said:
         return None
+    furthest = max((each for each in _read(facts, loader)), default=-1)
+    if _is_refusal(failure):
+        return index if 0 <= furthest < index else None
     if not _OUT.search(f"{bare(failure.type)}: {failure.text}"):
         return None
     ends = [size for size in _sizes(trial, loader, failure) if 0 < size <= index]
-    furthest = max((each for each in _read(facts, loader)), default=-1)
     return max((size for size in ends if size > furthest), default=None)
+
+
+def _is_refusal(failure: Failure) -> bool:
+    """Whether the dataset itself says that the index lies past its end: `raise IndexError(index)`."""
+    return bare(failure.type) == "IndexError" and failure.text.strip() in {"", str(failure.index)}
 
 
 def _sizes(trial: Trial, loader: LoaderSeen, failure: Failure) -> set[int]:
