@@ -58,9 +58,7 @@ class WorkerOutOfMemory:
         key = loader.key if loader is not None else None
         limit = trial.host.memory_limit
         workers = int(loader.settings.get("num_workers") or 0) if loader is not None else 0
-        needs = (
-            f"needs more than the {amounts.size(limit)} of memory there are" if limit else "needs more memory"
-        )
+        room = f"than the {amounts.size(limit)} of memory there are" if limit else "memory than there is"
         return Finding(
             code=self.code,
             cause=self.cause,
