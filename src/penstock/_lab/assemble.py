@@ -133,6 +133,9 @@ def outcome(trial: Trial, *, is_hung: bool = False) -> str:
 
 
 def _waited_too_long(trial: Trial) -> bool:
+    workers = [look for look in trial.looks if look.role == "worker"]
+    if any(look.cpu_moved or look.read_moved for look in workers or trial.looks):
+        return False  # slow: still at it
     for seen in trial.iterators:
         if seen.waiting_since_s is not None:
             waited = trial.seconds - seen.waiting_since_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from penstock._lab.assemble import LONG_WAIT_S, Seen, assemble, outcome
@@ -213,6 +215,15 @@ def test_the_outcome(trial, expected):
 
 def test_a_silence_that_was_almost_a_stall_is_a_hang_at_the_time_limit():
     assert outcome(Trial(ended_by="time"), is_hung=True) == "hang"
+
+
+def test_workers_that_are_still_at_it_are_slow():
+    late = Trial(ended_by="time", seconds=60, iterators=(WAITING,))
+    main, still = ProcessLook(1, role="main", cpu_moved=True), ProcessLook(2, role="worker")
+    assert outcome(dataclasses.replace(late, looks=(main, still))) == "hang"
+    busy = ProcessLook(3, role="worker", cpu_moved=True)
+    assert outcome(dataclasses.replace(late, looks=(main, still, busy))) == "ok"
+    assert outcome(dataclasses.replace(late, looks=(main,))) == "ok"
 
 
 def test_a_slow_loader_with_a_long_wait_is_no_hang():
