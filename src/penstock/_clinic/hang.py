@@ -143,7 +143,11 @@ _LIBRARIES = (
     "numba",
     "av/",
 )
-_HELD = re.compile(r"\bwith\s+(?P<name>[\w.\[\]'\"]+)\s*(?:,|:| as\b)|(?P<call>[\w.\[\]'\"]+)\.acquire\(")
+# A line in which the interpreter itself waits: `with lock:` or `lock.acquire()`. What torch has for `with` is
+# written in Python and would show a frame of its own.
+_HELD = re.compile(
+    r"\bwith\s+(?!torch\b)(?P<name>[^\s:(][^:]*?)\s*(?:\bas\b|:)|(?P<call>\w[\w.\[\]'\"%]*)\.acquire\("
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +239,8 @@ def _hang(
         return Hang(signature, trial, key, _ranked(still or busy), waiting)
     if any(_in_collective(look) for look in consumers):
         return Hang("other-rank", trial, key, (), waiting)
-    if any(_awaits_batch(look) for look in consumers) or (waiting is not None and not consumers):
+    is_unread = all(look.main is None or not look.main.frames for look in consumers)
+    if any(_awaits_batch(look) for look in consumers) or (waiting is not None and is_unread):
         return Hang("lost-batch", trial, key, (), waiting)
     return Hang("elsewhere", trial, key, (), waiting)
 
@@ -258,8 +263,10 @@ def _waiting_pass(trial: Trial) -> IteratorSeen | None:
 def is_idle(look: ProcessLook) -> bool:
     """Whether a worker waits for work, as a healthy one does between batches."""
     main = look.main
-    if main is None or not main.frames:
+    if main is None:
         return False
+    if not main.frames:  # nobody could read its stack: a worker that polls waits for its index queue
+        return wait_of(main) == "poll"
     outside = next(
         (n for n, frame in enumerate(main.frames) if frame.function.endswith("_worker_loop")), None
     )
@@ -379,7 +386,8 @@ def dead_thing(stuck: Stuck, source: Source | None, *, has_threads: bool, has_lo
         return by_library
     if lock_name(stuck, source):
         return "lock"
-    return "lock" if line_of(stuck, source) is None and has_threads and has_locks else "pool"
+    is_unread = line_of(stuck, source) is None
+    return "lock" if is_unread and (has_threads or has_locks) else "pool"
 
 
 def _by_library(stuck: Stuck) -> Dead | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock._clinic.finding import Experiment
 from penstock._lab.plan import Change
-from penstock._lab.record import LoaderSeen
+from penstock._lab.record import LoaderSeen, Thing
 
 
 def under(method: str) -> Experiment:
@@ -27,6 +27,21 @@ def ours() -> Experiment:
     return Experiment("penstock's loader in its place", Change(use_penstock=True))
 
 
+# What pickle refuses, wherever it stands; globals of a module are not shipped.
+_UNSHIPPABLE = frozenset(
+    {
+        "lambda", "local-function", "local-class", "lock", "thread", "generator", "open-file", "archive",
+        "database", "hdf5", "lmdb", "module", "thread-local",
+    }
+)  # fmt: skip
+_SHIPPED = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler")
+
+
 def can_ship(loader: LoaderSeen | None) -> bool:
     """Whether workers can be started by spawn: nothing that they get refuses to be pickled."""
-    return loader is not None and all(thing.pickles is not False for thing in loader.things)
+    return loader is not None and not any(_refuses(thing) for thing in loader.things)
+
+
+def _refuses(thing: Thing) -> bool:
+    is_shipped = thing.path.split(".")[0].split("[")[0] in _SHIPPED
+    return thing.pickles is False or (thing.pickles is None and is_shipped and thing.kind in _UNSHIPPABLE)

@@ -29,7 +29,11 @@ def test_an_event_loop_that_did_not_survive_is_named():
         " client was"
         " made before the worker was forked"
     )
-    assert finding.experiments[0].change.settings == {"multiprocessing_context": "spawn"}
+    assert [each.change.mends for each in finding.experiments] == [
+        ("restart-threads",),
+        ("reopen-handles",),
+        (),
+    ]
 
 
 def test_a_library_for_remote_files_is_known():

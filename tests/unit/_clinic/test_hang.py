@@ -98,11 +98,16 @@ def test_an_idle_worker_waits_for_work_and_for_nothing_else():
     assert IDLE[-1].function == "_worker_loop"
 
 
-LINES = "\n" * 19 + "with self._lock:\n    y = x.exp()\nv = LOCK.acquire()\nwith torch.no_grad():\n    pass\n"
+LINES = (
+    "\n" * 19
+    + "with self._lock:\n    y = x.exp()\nv = LOCK.acquire()\nwith torch.no_grad():\n    pass\n"
+    + "with self.locks[i % 4]: pass\n"
+)
 
 
 @pytest.mark.parametrize(
-    ("line", "name"), [(20, "self._lock"), (21, None), (22, "LOCK"), (23, None), (99, None)]
+    ("line", "name"),
+    [(20, "self._lock"), (21, None), (22, "LOCK"), (23, None), (25, "self.locks[i % 4]"), (99, None)],
 )
 def test_the_lock_in_a_line(line, name):
     stuck = hang.judge(hung(worker(0, frame(line)))).first
@@ -142,6 +147,17 @@ def test_without_the_source_what_there_was_at_the_fork_decides():
 
     assert hang.dead_thing(stuck, None, has_threads=True, has_locks=True) == "lock"
     assert hang.dead_thing(stuck, None, has_threads=False, has_locks=False) == "pool"
+
+
+def test_workers_whose_stacks_cannot_be_read_are_idle_when_they_poll():
+    blind = [
+        dataclasses.replace(
+            look, threads=tuple(dataclasses.replace(each, frames=()) for each in look.threads)
+        )
+        for look in (consumer(), worker(0), worker(1))
+    ]
+
+    assert hang.judge(dataclasses.replace(hung(), looks=tuple(blind))).signature == "lost-batch"
 
 
 def test_threads_at_the_fork_are_those_of_the_pass_or_of_the_stacks():

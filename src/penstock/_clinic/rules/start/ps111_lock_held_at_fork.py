@@ -124,4 +124,4 @@ def _evidence(hang: Hang, stuck: Stuck) -> tuple[Evidence, ...]:
 
 def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
     spawned, unlocked = under("spawn"), mended("no-locks", "locks left out in workers")
-    return (spawned, unlocked) if can_ship(loader) else (unlocked, spawned)
+    return (unlocked, spawned) if can_ship(loader) else (unlocked,)

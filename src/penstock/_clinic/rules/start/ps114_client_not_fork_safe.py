@@ -149,7 +149,7 @@ def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
     again = mended("restart-threads", "threads of the program started again in each worker")
     opened = mended("reopen-handles", "connections made again in each worker")
     inside = (opened, again) if _connection(loader) else (again, opened)
-    return (under("spawn"), *inside) if can_ship(loader) else inside
+    return (*inside, under("spawn")) if can_ship(loader) else inside
 
 
 def _connection(loader: LoaderSeen | None) -> Thing | None:
