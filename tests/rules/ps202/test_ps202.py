@@ -49,7 +49,8 @@ def test_many_tensors_in_a_batch_are_told_where_nothing_is_kept():
     (finding,) = found(observed)
 
     assert "hangs at the limit of 256 file descriptors: a batch has 192 tensors" in finding.message
-    assert finding.experiments[0].change.nofile == 65_536
+    assert finding.experiments[0].change.mends == ("pack-tensors",)
+    assert finding.experiments[1].change.nofile == 65_536
     assert finding.prescription.fix.name == "pack-batch"
 
 

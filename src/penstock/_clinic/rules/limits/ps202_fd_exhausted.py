@@ -149,12 +149,19 @@ def _evidence(trial: Trial, ahead: InFlight, kept: IteratorSeen | None) -> Itera
 
 
 def _experiments(trial: Trial, kept: IteratorSeen | None) -> tuple[Experiment, ...]:
+    # The limit comes last: where the hard one is as low, it cannot be raised.
     raised = Experiment(
         title=f"the same with a limit of {PLENTY:,} descriptors",
         change=Change(nofile=max(PLENTY, 4 * trial.host.nofile)),
         drive="script" if kept is not None else "loader",
     )
-    return (let_go(), raised) if kept is not None else (raised,)
+    if kept is not None:
+        return let_go(), raised
+    packed = Experiment(
+        title="the same loader, the tensors of a batch packed into one",
+        change=Change(mends=("pack-tensors",)),
+    )
+    return packed, raised
 
 
 def _prescription(loader: LoaderSeen | None, kept: IteratorSeen | None) -> Prescription:
