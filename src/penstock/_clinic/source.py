@@ -1,8 +1,8 @@
 """The user's own source, read once: what source rules ask of it. Needs no torch.
 
-    read(paths)            the files named, each as it is
-    read_program(script)   a script, and those modules beside it that it imports, and so on
-    find(paths)            the Python files and notebooks under some folders
+    read(paths)       the files named, each as it is
+    read_text(text)   a source that is at hand
+    find(paths)       the Python files and notebooks under some folders
 
 Reading never raises: a file that is no Python, or cannot be decoded or opened, is in `Source.broken` with the
 reason. Code cells of a notebook are joined into one text; lines of IPython (`%…`, `!…`) become comments, so
@@ -30,7 +30,6 @@ SKIPPED = frozenset(
 )  # fmt: skip
 # A generated file of many megabytes is nobody's training loop, and would take minutes.
 LARGEST = 4_000_000  # bytes
-MOST_MODULES = 200  # of one program
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +71,6 @@ def read_text(text: str, path: str = "<stdin>") -> Source:
     """A source that is at hand as text."""
     file = _parsed(path, text)
     return Source((), {path: file}) if isinstance(file, str) else Source((file,))
-
-
-def read_program(script: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Source:
-    """A script and the modules beside it (or under `root`) that it imports, directly or through others."""
-    folders = [Path(script).resolve().parent, *([Path(root).resolve()] if root is not None else [])]
-    files: dict[str, SourceFile] = {}
-    broken: dict[str, str] = {}
-    waiting = [os.fspath(script)]
-    while waiting and len(files) < MOST_MODULES:
-        path = waiting.pop(0)
-        if path in files or path in broken:
-            continue
-        file = _file(path)
-        if isinstance(file, str):
-            broken[path] = file
-            continue
-        files[path] = file
-        waiting += [found for name in _imported(file) for found in _own(name, file, folders)]
-    return Source(tuple(files.values()), broken)
 
 
 def find(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
@@ -160,32 +140,3 @@ def _plain(line: str) -> str:
 
 def _is_magic(line: str) -> bool:
     return line.lstrip().startswith(("%", "!")) or line.rstrip().endswith("?")
-
-
-# ---- modules of the program's own ------------------------------------------------------------------
-
-
-def _imported(file: SourceFile) -> Iterator[str]:
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
-            yield base
-            joint = "." if node.module else ""
-            yield from (f"{base}{joint}{alias.name}" for alias in node.names)
-
-
-def _own(name: str, file: SourceFile, folders: list[Path]) -> Iterator[str]:
-    """The file of a module, if it lies beside the program."""
-    dots = len(name) - len(name.lstrip("."))
-    places = [Path(file.path).resolve().parents[dots - 1]] if dots else folders
-    parts = [part for part in name[dots:].split(".") if part]
-    for place in places:
-        target = place.joinpath(*parts)
-        if parts and target.with_suffix(".py").is_file():
-            yield str(target.with_suffix(".py"))
-            return
-        if (target / "__init__.py").is_file():
-            yield str(target / "__init__.py")
-            return

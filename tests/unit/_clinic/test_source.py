@@ -92,33 +92,6 @@ def test_text_at_hand_is_read_like_a_file():
     assert source.read_text("x = (\n").broken == {"<stdin>": "line 1: '(' was never closed"}
 
 
-def test_a_program_is_its_script_and_the_modules_beside_it(tmp_path):
-    files = {
-        "train.py": "import torch\nimport data.images\nfrom models import Net\n",
-        "data/__init__.py": "",
-        "data/images.py": "from . import paths\nfrom .paths import ROOT\n",
-        "data/paths.py": "import train\nROOT = '.'\n",
-        "models.py": "import missing\n",
-        "unrelated.py": "",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    read = source.read_program(tmp_path / "train.py")
-    names = [file.path.removeprefix(f"{tmp_path}/") for file in read.files]
-    assert names[0] == "train.py"
-    assert sorted(names) == ["data/__init__.py", "data/images.py", "data/paths.py", "models.py", "train.py"]
-
-
-def test_a_broken_module_does_not_hide_the_others(tmp_path):
-    (tmp_path / "train.py").write_text("import bad\nimport good\n")
-    (tmp_path / "bad.py").write_text("(")
-    (tmp_path / "good.py").write_text("")
-    read = source.read_program(tmp_path / "train.py")
-    assert len(read.files) == 2
-    assert list(read.broken) == [str(tmp_path / "bad.py")]
-
-
 def test_folders_are_searched_but_not_those_of_others(tmp_path):
     for name in ("a.py", "deep/b.ipynb", ".venv/c.py", "deep/__pycache__/d.py", "e.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
