@@ -422,6 +422,11 @@ def _json(index: Any) -> str:
         return str(index)
     if type(index) is list and index and type(index[0]) is type(index[-1]) is int:
         return str(index[:64])
+    return _odd_json(index) or '"?"'
+
+
+@quiet
+def _odd_json(index: Any) -> str:
     return json.dumps(plain(index))
 
 

@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock._lab.inside.frames import is_user_code
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 lost: list[str] = []  # what went wrong in us, in this process; told in the log
@@ -29,17 +27,31 @@ def quiet(function: _F) -> _F:
             if _is_from_signal(error):
                 raise
             if len(lost) < _MOST_LOST:
-                lost.append(f"{function.__qualname__}: {type(error).__name__}: {error}")
+                lost.append(f"{function.__qualname__}: {type(error).__name__}: {_text(error)}")
             return None
 
     return hushed  # type: ignore[return-value] # the same signature
 
 
+def _text(error: Exception) -> str:
+    try:
+        return str(error)[:200]
+    except Exception:  # noqa: BLE001 - the user's own `__str__`
+        return ""
+
+
 def _is_from_signal(error: Exception) -> bool:
+    """Whether one of the functions that the exception came through is a handler of signals."""
+    import signal
+
+    handlers = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        function = getattr(handler, "__func__", handler)
+        handlers.add(getattr(function, "__code__", None))
     step = error.__traceback__
     while step is not None:
-        file = step.tb_frame.f_code.co_filename
-        if is_user_code(file) or file.endswith("signal_handling.py"):
+        if step.tb_frame.f_code in handlers:
             return True
         step = step.tb_next
     return False
