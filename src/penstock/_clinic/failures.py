@@ -163,7 +163,8 @@ def _case(facts: Facts, trial: Trial, failure: Failure) -> Case:
 
 
 def _only(trial: Trial) -> str | None:
-    used = list(dict.fromkeys(seen.loader for seen in trial.iterators))
+    workers = {pid for seen in trial.iterators for pid in seen.workers}
+    used = list(dict.fromkeys(seen.loader for seen in trial.iterators if seen.pid not in workers))
     return used[-1] if used else None
 
 
@@ -202,12 +203,10 @@ def root(trial: Trial) -> Failure | None:
     if fatal.phase not in ECHOES:
         return unwrap(fatal)
     last = unwrap(fatal)
-    origins = [each for each in trial.failures if _may_be_behind(each, fatal)]
+    origins = [_outer(each, trial) for each in trial.failures if _may_be_behind(each, fatal)]
     for origin in origins:
         if bare(origin.type) == bare(last.type) and last.worker in {None, origin.worker}:
-            return dataclasses.replace(
-                _outer(unwrap(origin), trial), site=origin.site or last.site, is_fatal=True
-            )
+            return dataclasses.replace(unwrap(origin), site=origin.site or last.site, is_fatal=True)
     if is_reraised(fatal) and origins:  # another type than the worker's: building it again failed
         return dataclasses.replace(origins[0], is_fatal=True)
     return last

@@ -87,7 +87,8 @@ def test_the_first_of_two_ends_counts():
 
 def test_a_failure_of_a_loader_inside_a_worker_belongs_to_the_worker():
     inner = Failure("AssertionError", "daemonic", phase="start", loader="inner", pid=12, at_s=1.0)
-    ended = Failure("AssertionError", "daemonic", phase="program", at_s=2.0, is_fatal=True)
+    said = WRAPPED.replace("ValueError", "AssertionError").replace("process 3", "process 1")
+    ended = Failure("AssertionError", said, phase="program", at_s=2.0, is_fatal=True)
 
     root = failures.root(trial(inner, ended))
 
