@@ -210,7 +210,7 @@ def bars(results: list[Result]) -> str:
         f"verified                 {proofs.count('verified')} of {len(proofs)} (bar 85 % of the testable)",
         f"alarm on a healthy one   {alarms} of {len(healthy)} (bar 0)",
         f"doctor broke             {broken} of {len(results)} (bar 0)",
-        f"time                     median {statistics.median(times):.0f}, worst {max(times):.0f} (bars 30, 120)",
+        f"seconds                  median {statistics.median(times):.0f}, worst {max(times):.0f} (30, 120)",
         f"further alarms on sick   {len(wrong)}",
         *(f"    {each}" for each in wrong),
     ]
