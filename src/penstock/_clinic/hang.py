@@ -131,6 +131,10 @@ _CLIENT_NAMES = re.compile(
     re.IGNORECASE,
 )
 
+# A pool is a pool, unless these say otherwise.
+_CLIENT_OF_POOL = re.compile(r"client|session|\brpc|stub|asyn|event_?loop", re.IGNORECASE)
+_ABOVE = 8  # lines
+
 _LIBRARIES = (
     "torch/",
     "torchvision",
@@ -402,15 +406,24 @@ def _by_library(stuck: Stuck) -> Dead | None:
 
 
 def is_client(stuck: Stuck, source: Source | None) -> bool:
-    """Whether a process waits inside a client: a library of that kind, or one that is named so."""
+    """Whether a process waits inside a client: a library of that kind, an event loop, or one named so."""
     if any(_passes(stuck, (f"/{name}/",)) for name in CLIENTS):
         return True
-    line = line_of(stuck, source) or ""
-    if "run_coroutine_threadsafe" in line:
+    if "run_coroutine_threadsafe" in _around(stuck, source):
         return True
     is_lost = stuck.inner is not None and stuck.inner.file.endswith(("threading.py", "queue.py", "_base.py"))
+    is_pool = _passes(stuck, ("concurrent/futures", "multiprocessing/pool.py"))
     names = [each.function for each in stuck.frames if is_users(each.file)]
-    return is_lost and any(_CLIENT_NAMES.search(text) for text in (*names, line))
+    telling = _CLIENT_OF_POOL if is_pool else _CLIENT_NAMES
+    return is_lost and any(telling.search(text) for text in (*names, line_of(stuck, source) or ""))
+
+
+def _around(stuck: Stuck, source: Source | None) -> str:
+    """The user's line with those just above it: a future is often made there."""
+    for file in source.files if source is not None and stuck.frame is not None else ():
+        if stuck.frame is not None and file.path == stuck.frame.file:
+            return "\n".join(file.text.splitlines()[max(0, stuck.frame.line - _ABOVE) : stuck.frame.line])
+    return ""
 
 
 def _waits_for_thread(stuck: Stuck) -> bool:

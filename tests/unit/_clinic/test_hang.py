@@ -142,6 +142,15 @@ def test_what_a_futex_stands_for(frames, kind):
     assert hang.dead_thing(stuck, source(LINES), has_threads=True, has_locks=True) == kind
 
 
+def test_a_future_of_an_event_loop_made_a_line_above_is_a_client():
+    text = "\n" * 18 + "future = asyncio.run_coroutine_threadsafe(get(k), io)\nreturn_ = future.result()\n"
+    result = Frame("result", f"{LIB}/concurrent/futures/_base.py", 9)
+    stuck = hang.judge(hung(worker(0, result, frame(20, "BlobStore.get")))).first
+
+    assert hang.dead_thing(stuck, source(text), has_threads=True, has_locks=False) == "client"
+    assert hang.dead_thing(stuck, source(LINES), has_threads=True, has_locks=False) == "pool"
+
+
 def test_without_the_source_what_there_was_at_the_fork_decides():
     stuck = hang.judge(hung(worker(0, frame(20)))).first
 
