@@ -100,3 +100,16 @@ def test_a_hang_for_another_reason_is_left_alone():
 
 def test_a_healthy_loader_that_fills_half_of_it_is_left_alone():
     assert not found(trial(host=SMALL, vitals=vitals(shm_used=40 * MB)))
+
+
+def test_batches_that_take_but_little_are_not_blamed():
+    death = Death(pid=12, worker=1, loader=KEY, status=-signal.SIGBUS, at_s=2.0)
+    observed = trial(outcome="crash", host=SMALL, deaths=(death,), iterators=(passed(batch_nbytes=64),))
+
+    (finding,) = found(observed)
+
+    assert finding.message == (
+        "`train_loader` fails because /dev/shm (64 MB) is full: its batches in flight take 256 bytes, and "
+        "the dataset puts more there itself"
+    )
+    assert finding.remedy is None

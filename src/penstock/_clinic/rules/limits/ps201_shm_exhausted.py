@@ -55,6 +55,8 @@ FULL = 0.85
 SMALL = 256 << 20
 # What the experiment gives: enough for any loader that a trial can fill in its time.
 PLENTY = 4 << 30
+# Of the mount: batches that take less do not fill it.
+LITTLE = 0.25
 # Of the mount that a prescription may fill: the consumer holds a batch or two besides those in flight.
 SPARE = 0.8
 
@@ -145,6 +147,12 @@ def _message(loader: LoaderSeen | None, ahead: InFlight, trial: Trial) -> str:
     what = "hangs because" if trial.outcome == "hang" else "fails because"
     mount = amounts.size(trial.host.shm_size) if trial.host.shm_size else "its size"
     need = ""
+    if _is_elsewhere(ahead, trial.host.shm_size):
+        whole = amounts.size(ahead.nbytes)
+        return (
+            f"{loader_named(loader)} {what} /dev/shm ({mount}) is full: its batches in flight take {whole}, "
+            "and the dataset puts more there itself"
+        )
     if ahead.nbytes:
         batch, whole = amounts.size(ahead.batch_nbytes), amounts.size(ahead.nbytes)
         need = f": {ahead.formula()} x {batch} want {whole}"
@@ -191,10 +199,15 @@ def _remedy(loader: LoaderSeen | None, ahead: InFlight, mount: int) -> Experimen
     return Experiment(f"the same loader with {name}={value}", Change(settings={name: value}))
 
 
+def _is_elsewhere(ahead: InFlight, mount: int) -> bool:
+    """Whether batches take but little of the mount: then something else fills it."""
+    return 0 < ahead.nbytes < LITTLE * mount
+
+
 def _smaller(ahead: InFlight, mount: int) -> tuple[str, int] | None:
     """The option that makes the batches in flight fit: fewer ahead, else fewer workers."""
     room = SPARE * mount
-    if not ahead.batch_nbytes or not room:
+    if not ahead.batch_nbytes or not room or _is_elsewhere(ahead, mount):
         return None
     for prefetch in range(ahead.prefetch - 1, 0, -1):
         if _at(ahead, "prefetch_factor", prefetch) <= room:
