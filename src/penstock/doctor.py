@@ -47,14 +47,14 @@ def examine(
     """
     from penstock._clinic import catalog, exam, reasons, settings, source
     from penstock._lab import target as targets
-    from penstock._lab import trial
+    from penstock._lab.trial import run
 
     chosen = settings.options(options, near=Path.cwd())
     try:
         found = targets.find(target, tuple(arguments))
     except targets.TargetError as error:
         return Report(target=target, verdict="could-not-run", seconds=0.0, reason=reasons.refused(error))
-    practice = exam.Practice(run=trial.run, rules=catalog.RULES, read=lambda each: source.read(each.files))
+    practice = exam.Practice(run=run, rules=catalog.RULES, read=lambda each: source.read(each.files))
     return exam.examine(found, options=chosen, practice=practice, say=progress or _silent)
 
 
