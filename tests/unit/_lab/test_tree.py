@@ -16,7 +16,7 @@ def family():
     """A shell and what it has started."""
     child = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & sleep 60 & wait"])
     deadline = time.monotonic() + 30
-    while len(tree.below(child.pid)) < 2 and time.monotonic() < deadline:
+    while [each.name for each in tree.below(child.pid)] != ["sleep"] * 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     yield child
     below = tree.below(child.pid)
