@@ -130,6 +130,8 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
         "not-fed-fast-enough",
     ),
     "thread-oversubscription": (
+        "slow-worker-start",
+        "workers-restarted",
         "straggler-samples",
         "too-many-workers",
         "workers-not-worth-it",

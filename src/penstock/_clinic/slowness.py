@@ -100,6 +100,12 @@ class Slow:
         return self.hand_over_s / self.pace.batch_wait_s if self.pace.batch_wait_s else 0.0
 
     @property
+    def flow_share(self) -> float:
+        """How much of an epoch waits for batches once workers have started."""
+        seen = self.pace
+        return seen.batch_wait_s * seen.epoch_batches / seen.epoch_s if seen.epoch_s else 0.0
+
+    @property
     def makes_batches_all_the_time(self) -> bool:
         """Whether the making of batches is what takes the time: workers are hardly ever without work."""
         if self.busy_share is not None and self.workers:
@@ -174,9 +180,9 @@ class Slow:
 
 
 def slow_loaders(facts: Facts) -> Iterator[Slow]:
-    """The loaders of the observed run on which the program notably waits, worst first."""
-    if facts.observed is None:
-        return
+    """The loaders of the observed run on which the program notably waits, worst first; no ranks."""
+    if facts.observed is None or len({seen.pid for seen in facts.observed.iterators}) > 1:
+        return  # ranks share the machine: what each waits for is the others
     paces = {seen.key: pace.pace(facts.observed, seen.key) for seen in facts.loaders}
     program_s = sum(each.seconds for each in paces.values())
     waited = [seen for seen in facts.loaders if paces[seen.key].batches]

@@ -9,7 +9,7 @@ from tests.rules.pacing import Program
 
 # Epochs of ten quick batches, each after a pause.
 SICK = Program(
-    passes=2, batches=10, length=10, start_s=0.2, first_wait_s=1.3, wait_s=0.01, made_s=0.01, step_s=0.01
+    passes=3, batches=10, length=10, start_s=0.2, first_wait_s=1.3, wait_s=0.01, made_s=0.01, step_s=0.01
 )
 
 
@@ -34,8 +34,13 @@ def test_a_short_pause_or_two_are_left_alone():
     assert not found(SICK.but(start_s=0.1, first_wait_s=0.3))
 
 
-def test_one_epoch_restarts_nothing():
+def test_an_epoch_or_two_restart_nothing_that_anybody_minds():
     assert not found(SICK.but(passes=1))
+    assert not found(SICK.but(passes=2))
+
+
+def test_two_epochs_with_a_very_long_start_do():
+    assert found(SICK.but(passes=2, first_wait_s=4.0))
 
 
 def test_workers_that_stay_are_left_alone():
@@ -56,9 +61,9 @@ def test_a_new_iterator_for_each_step_is_another_cause():
 
 def test_the_start_of_a_small_loader_beside_a_long_one_is_left_alone():
     facts = SICK.facts
-    (first, second) = facts.observed.iterators
+    (first, second, third) = facts.observed.iterators
     long = dataclasses.replace(first, loader="train.py:20#0", steps=(3.0,) * 10, number=0)
     loaders = (*facts.observed.loaders, dataclasses.replace(SICK.loader, key="train.py:20#0"))
-    both = dataclasses.replace(facts.observed, loaders=loaders, iterators=(long, first, second))
+    both = dataclasses.replace(facts.observed, loaders=loaders, iterators=(long, first, second, third))
 
     assert not list(WorkersRestarted().check(dataclasses.replace(facts, observed=both)))

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Finding, Prescription
-from penstock._clinic.slowness import Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH_SHARE, Slow, percent, seconds, slow_loaders
 
 # More idle CPU than this, and the workers are not what limits.
 ROOM = 0.5
@@ -76,7 +76,7 @@ class TransformBound:
 
 
 def _computes(slow: Slow) -> bool:
-    if slow.workers < int(slow.cpus) or not slow.computes:
+    if slow.workers < int(slow.cpus) or not slow.computes or slow.flow_share < WORTH_SHARE:
         return False
     # Where looks found the workers at work, other programs may have had the CPUs: they were not idle.
     has_room = slow.busy_share is None and (slow.idle_cpus or 0.0) >= ROOM * slow.cpus

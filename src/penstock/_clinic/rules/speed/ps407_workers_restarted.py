@@ -14,8 +14,8 @@ epochs with `persistent_workers=True`. It is a warning only if that was at least
 `persistent_workers=True`.
 
 ## When we stay silent
-When there was one epoch, when workers persist already, when the pause is a small part of the epoch or
-short, when the program makes a new iterator for each step (PS408).
+When there were one or two epochs, when workers persist already, when the pause is a small part of the epoch
+or short, when the program makes a new iterator for each step (PS408).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from penstock._lab.plan import Change
 
 # Passes of the experiment: the first must start workers in any case.
 EPOCHS = 4
+# A program with an epoch or two pays the price of a start once or twice, and nobody minds.
+AGAIN, LOST_S = 3, 6.0
 # A program that takes so few batches from an iterator does not go through epochs.
 FEW = 2
 
@@ -84,7 +86,8 @@ def _restarts(slow: Slow) -> bool:
     seen = slow.pace
     if not slow.workers or slow.loader.settings.get("persistent_workers"):
         return False
-    return seen.passes > 1 and (seen.batches > FEW * seen.passes or (seen.length or 0) > FEW)
+    is_again = seen.passes >= AGAIN or (seen.passes > 1 and seen.start_s >= LOST_S)
+    return is_again and (seen.batches > FEW * seen.passes or (seen.length or 0) > FEW)
 
 
 def _matters(slow: Slow) -> bool:

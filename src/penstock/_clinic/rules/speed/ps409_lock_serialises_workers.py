@@ -34,7 +34,7 @@ from penstock._lab.record import Thing
 
 # Workers that hold each other up use less of the CPU time that they could have than this.
 HELD_UP = 0.85
-# A second worker that brings less than this brings nothing: 1 would be none, 2 all.
+# Workers that are less than so much faster than one process alone bring nothing; two should bring 2.
 SCALES = 1.4
 # So much of the looks at workers must have found them waiting for a lock, where no lock is known by name.
 LOCKED_SHARE = 0.3
@@ -91,7 +91,7 @@ class LockSerialisesWorkers:
 def _is_serial(slow: Slow) -> bool:
     if slow.workers < 2 or slow.cpu_share >= HELD_UP:  # noqa: PLR2004 - one has nobody to wait for
         return False
-    own, one = slow.rates.get(slow.workers), slow.rates.get(1)
+    own, one = slow.rates.get(slow.workers), max(slow.rates.get(0, 0.0), slow.rates.get(1, 0.0))
     return slow.makes_batches_all_the_time and (not own or not one or own < SCALES * one)
 
 

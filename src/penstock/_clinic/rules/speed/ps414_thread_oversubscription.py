@@ -27,7 +27,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.slowness import WORTH, Slow, percent, slow_loaders
+from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, slow_loaders
 from penstock._lab.plan import Change
 
 # Threads that every worker of torch has: its own, the queue's feeder and the resource sharer.
@@ -50,7 +50,8 @@ class ThreadOversubscription:
         for slow in slow_loaders(facts):
             threads = 1 + max(0, slow.work.threads - TORCH)
             crowd = threads * slow.workers / slow.cpus
-            if threads > 1 and crowd >= CROWDED and slow.cpu_share >= BUSY and slow.is_worth_a_trial:
+            is_crowded = threads > 1 and crowd >= CROWDED and slow.cpu_share >= BUSY
+            if is_crowded and slow.is_worth_a_trial and slow.flow_share >= WORTH_SHARE:
                 yield self._finding(slow, threads)
 
     def _finding(self, slow: Slow, threads: int) -> Finding:
@@ -59,7 +60,7 @@ class ThreadOversubscription:
             code=self.code,
             cause=self.cause,
             severity="warning",
-            confidence="suspected",
+            confidence="observed",
             message=(
                 f"{slow.workers} workers with {threads} computing threads each crowd {slow.cpus:g} CPUs, and "
                 f"training waits for data {percent(slow.pace.wait_share)} of the time"

@@ -37,6 +37,8 @@ from penstock._lab.record import IteratorSeen, LoaderSeen
 NOTICEABLE_S = 2.0
 # Of a pass: from here on starting is what the pass does.
 MOST_OF_A_PASS = 0.5
+# In the passes of one process together: a program of two short epochs pays less, and nobody minds.
+LOST_S = 6.0
 # A pickle of this size takes longer to ship and load than torch to import, on any disk.
 LARGE_PICKLE = 64 << 20
 
@@ -56,7 +58,7 @@ class SlowWorkerStart:
             if loader.start_method == "fork" or not slow:
                 continue
             is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE
-            if is_large or (len(slow) > 1 and _share(passes) >= MOST_OF_A_PASS):
+            if is_large or (_lost(slow) >= LOST_S and _share(passes) >= MOST_OF_A_PASS):
                 yield self._finding(loader, slow, _share(passes), is_large=is_large)
 
     def _finding(
@@ -84,6 +86,13 @@ class SlowWorkerStart:
             loader=loader.key,
             experiments=_experiments(is_large=is_large, passes=len(slow)),
         )
+
+
+def _lost(slow: list[IteratorSeen]) -> float:
+    """Seconds of starting in the process that lost most, over several passes: each rank has its own."""
+    pids = {each.pid for each in slow}
+    own = [[_start(each) for each in slow if each.pid == pid] for pid in pids]
+    return max((sum(starts) for starts in own if len(starts) > 1), default=0.0)
 
 
 def _start(seen: IteratorSeen) -> float:
