@@ -24,7 +24,7 @@ test: $(STAMP)  ## the tests, with a fixed part of the chaos suite
 	$(BIN)/python -m pytest
 
 chaos: $(STAMP)  ## every hostile scenario: signals, forks, limits; minutes, on a quiet machine
-	$(BIN)/python -m pytest -m "slow or not slow" tests/chaos tests/conformance
+	$(BIN)/python -m pytest -m "slow or not slow" tests/chaos tests/conformance tests/lab
 
 soak: $(STAMP)  ## half an hour of loaders, epochs, early breaks and kills: does anything grow?
 	$(BIN)/python -m tests.chaos.storm soak

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from penstock._engine.policy import ErrorPolicy
     from penstock._install import install
     from penstock._loader import DataLoader
+    from penstock.doctor import diagnose
 
-__all__ = ["DataLoader", "ErrorPolicy", "__version__", "install"]
+__all__ = ["DataLoader", "ErrorPolicy", "__version__", "diagnose", "install"]
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from penstock._engine.policy import ErrorPolicy
 
         return ErrorPolicy
+    if name == "diagnose":
+        from penstock.doctor import diagnose
+
+        return diagnose
     if name == "install":
         from penstock._install import install
 

@@ -59,12 +59,23 @@ def test_an_exam_from_the_command_line_to_the_report(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "train.py"]
 
 
+def _hear():
+    """What this run itself was told to ignore (nohup, a job in the background) is not ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_a_signal_ends_the_exam_and_its_patient(tmp_path, number, status):
     (tmp_path / "train.py").write_text(f"open('pid', 'w').write(str(__import__('os').getpid()))\n{HANGS}")
     with subprocess.Popen(
-        command("train.py"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("train.py"),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear,  # noqa: PLW1509 - no other thread runs here
     ) as doctor:
         while not (pid := tmp_path / "pid").exists() or not pid.read_text():
             time.sleep(0.02)

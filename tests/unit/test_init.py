@@ -70,6 +70,6 @@ def test_every_unit_test_file_has_its_module():
     for test in here.rglob("test_*.py"):
         name = test.name.removeprefix("test_")
         folder = source / test.parent.relative_to(here)
-        if not any((folder / each).exists() for each in (name, f"_{name}", f"__{name[:-3]}__.py")):
+        if not any((folder / each).exists() for each in (name, f"_{name}", f"__{name[:-3]}__.py", name[:-3])):
             missing.append(str(test.relative_to(here)))
     assert missing == []

@@ -57,4 +57,4 @@ class Commands(click.Group):
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
 def main() -> None:
-    """A DataLoader that does not freeze, die or starve the GPU when num_workers > 0."""
+    """Find out why a PyTorch DataLoader freezes, dies or is slow; or use one that does not."""
