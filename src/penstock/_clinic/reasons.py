@@ -128,6 +128,11 @@ PAGES: dict[str, tuple[str, str]] = {
         "What was seen is in the report: the ladder, the exception or the stacks. None of the causes that "
         "the doctor knows explains it. `penstock run` may still carry the program through.",
     ),
+    "PS999": (
+        "the doctor itself failed",
+        "This is a mistake of penstock's, and says nothing about the program. The report names the exception; "
+        "please pass it on. `penstock lint` and `penstock run` may still help.",
+    ),
 }
 
 _GPU = re.compile(
