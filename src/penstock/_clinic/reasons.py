@@ -130,8 +130,8 @@ PAGES: dict[str, tuple[str, str]] = {
     ),
     "PS999": (
         "the doctor itself failed",
-        "This is a mistake of penstock's, and says nothing about the program. The report names the exception; "
-        "please pass it on. `penstock lint` and `penstock run` may still help.",
+        "This is a mistake of penstock's, and says nothing about the program. The report names the exception. "
+        "`penstock lint` and `penstock run` may still help.",
     ),
 }
 
