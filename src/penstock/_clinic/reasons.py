@@ -130,7 +130,7 @@ PAGES: dict[str, tuple[str, str]] = {
     ),
     "PS999": (
         "the doctor itself failed",
-        "This is a mistake of penstock's, and says nothing about the program. The report names the exception. "
+        "A mistake of penstock's: it says nothing about the program. The report names the exception. "
         "`penstock lint` and `penstock run` may still help.",
     ),
 }
