@@ -17,8 +17,8 @@ and a second or more of each epoch is lost.
 
 ## When we stay silent
 When workers bring a gain, when the loss is less than a second in an epoch, when the program hardly waits,
-when batches of many tensors (PS410), more workers than CPUs (PS406) or new iterators for each step (PS408)
-are what costs.
+when starting workers (PS106, PS407), batches of many tensors (PS410), more workers than CPUs (PS406) or new
+iterators for each step (PS408) are what costs.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def _promises(slow: Slow) -> bool:
         return False
     seen = slow.pace
     epoch_s = seen.epoch_batches * (seen.batch_samples / alone + seen.batch_step_s)
-    return seen.epoch_s >= PROMISING * epoch_s and slow.is_noticed(seen.epoch_s - epoch_s)
+    running_s = seen.epoch_s - seen.pass_start_s  # what starting costs is another matter: PS106, PS407
+    return running_s >= PROMISING * epoch_s and slow.is_noticed(running_s - epoch_s)
 
 
 def _are_too_many(slow: Slow, alone: float) -> bool:
