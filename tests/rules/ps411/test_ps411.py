@@ -36,6 +36,10 @@ def test_a_tutorial_that_ends_in_a_blink_is_left_alone():
     assert not found(SICK.but(batches=30, length=30, start_s=0.15))
 
 
+def test_a_slow_start_of_few_batches_is_another_cause():
+    assert not found(SICK.but(batches=30, length=30, start_s=8.0, rates={0: 95_000.0, 2: 37.0}))
+
+
 def test_a_part_of_a_long_epoch_speaks_for_the_whole():
     assert found(SICK.but(batches=30, end="open"))
 
