@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 
@@ -18,6 +17,6 @@ def test_an_example_is_really_run_with_torch_at_the_doctors_and_with_ours():
     text = " ".join(done.stdout.split())
     assert "torch as printed: failed: TypeError: default_collate: batch must contain tensors" in text
     assert "the claim wrong: the loader stops at once" in text
-    assert re.search(r" doctor (PS\d{3}|healthy|could not run)", text)  # what it says is tested elsewhere
+    assert " doctor PS802 bad-sample" in text
     assert "penstock one clear error, with the sample: TypeError" in text
-    assert re.search(r"An exception in a worker wrong fails [a-z-]+ ok", text)
+    assert "An exception in a worker wrong fails bad-sample ok" in text
