@@ -76,6 +76,11 @@ class CpuGroup:
         """Move the calling process, and with it all later descendants, into the group."""
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
 
+    def leave(self) -> None:
+        """Move the calling process back to where it came from, and delete the group."""
+        (self.folder.parent / "cgroup.procs").write_text(str(os.getpid()))
+        self.remove()
+
     def cpu_s(self) -> float:
         value = self._read()
         assert value is not None
@@ -282,7 +287,7 @@ class Checker:
 
 def run_trial(plan: Plan) -> Outcome:
     """Run one trial in this process."""
-    cpu_s, cpu_from = _cpu_counter(plan.group)
+    cpu_s, cpu_from = cpu_counter(plan.group)
     import torch
 
     from bench.peers import PEERS
@@ -299,7 +304,7 @@ def run_trial(plan: Plan) -> Outcome:
             assert checker is not None
             _verify(batches, work, checker)
         else:
-            _time(batches, plan, work, checker, cpu_s, out)
+            time_window(batches, plan, work, checker, cpu_s, out)
             end, end_cpu = time.perf_counter(), cpu_s()
             out.rate_with_start = out.samples / (end - begin)
             out.cpu_us_with_start = (end_cpu - begin_cpu) / out.samples * 1e6
@@ -311,7 +316,8 @@ def run_trial(plan: Plan) -> Outcome:
     return out
 
 
-def _cpu_counter(folder: str | None) -> tuple[Callable[[], float], str]:
+def cpu_counter(folder: str | None) -> tuple[Callable[[], float], str]:
+    """Join the control group and return its counter; without one, that of the process tree."""
     if folder is not None:
         group = CpuGroup(Path(folder))
         group.join()
@@ -333,7 +339,7 @@ def _verify(batches: Iterator[Any], work: Any, checker: Checker) -> None:
     checker.finish_period()
 
 
-def _time(
+def time_window(
     batches: Iterator[Any],
     plan: Plan,
     work: Any,
@@ -341,6 +347,7 @@ def _time(
     cpu_s: Callable[[], float],
     out: Outcome,
 ) -> None:
+    """Warm up, then fill in what one timed window shows."""
     consume = (lambda _: None) if plan.peer == "raw" else work.consume  # raw consumes in its workers
     group = max(1, plan.workers)  # workers answer in turns: count whole turns only
     batch = next(batches)
@@ -499,9 +506,7 @@ def check_cpu(seconds: float = 0.5) -> dict[str, float]:
                 os.kill(pid, signal.SIGKILL)
     os.waitpid(child, 0)
     if group is not None:
-        # A group with members cannot be removed: go back to where we came from first.
-        (group.folder.parent / "cgroup.procs").write_text(str(os.getpid()))
-        group.remove()
+        group.leave()
     return result
 
 

@@ -224,7 +224,10 @@ def orphans(options: argparse.Namespace) -> bool:
                 f"{number + 1:4} consumers killed: {left} processes left, {len(_files() - before)} files",
                 flush=True,
             )
-    return not left and not _files() - before
+    found = sorted(_files() - before)
+    if found:
+        print("left behind, by these or by other programs:", *found, flush=True)
+    return not left and not found
 
 
 def _marked(mark: str) -> Iterator[int]:
