@@ -17,10 +17,12 @@ import gc
 import itertools
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zlib
@@ -204,12 +206,13 @@ def orphans(options: argparse.Namespace) -> bool:
     """Kill consumers at random moments; count what is left a second later."""
     source = random.Random(options.seed)
     mark = f"storm-{os.getpid()}"
-    before = _files()
+    own = tempfile.mkdtemp(prefix="storm-")  # other programs use /tmp too
+    before = _files(own)
     left = 0
     for number in range(options.times):
         method = source.choice(["fork", "spawn", "forkserver"])
         process = subprocess.Popen(
-            [sys.executable, "-c", CONSUMER, method], env={**os.environ, "STORM": mark}
+            [sys.executable, "-c", CONSUMER, method], env={**os.environ, "STORM": mark, "TMPDIR": own}
         )
         time.sleep(source.uniform(1.5, 4.0) if number % 4 else source.uniform(0.0, 1.5))
         process.kill()
@@ -221,12 +224,13 @@ def orphans(options: argparse.Namespace) -> bool:
         left += len(survivors)
         if survivors or number % 20 == 19:
             print(
-                f"{number + 1:4} consumers killed: {left} processes left, {len(_files() - before)} files",
+                f"{number + 1:4} consumers killed: {left} processes left, {len(_files(own) - before)} files",
                 flush=True,
             )
-    found = sorted(_files() - before)
+    found = sorted(_files(own) - before)
     if found:
-        print("left behind, by these or by other programs:", *found, flush=True)
+        print("left behind:", *found, flush=True)
+    shutil.rmtree(own)
     return not left and not found
 
 
@@ -240,13 +244,8 @@ def _marked(mark: str) -> Iterator[int]:
                 continue
 
 
-def _files() -> set[str]:
-    return {
-        str(path)
-        for folder in ("/dev/shm", "/tmp")
-        for path in Path(folder).glob("*")
-        if "pytest" not in path.name
-    }
+def _files(own: str) -> set[str]:
+    return {str(path) for folder in ("/dev/shm", own) for path in Path(folder).glob("*")}
 
 
 def soak(options: argparse.Namespace) -> bool:
