@@ -43,6 +43,7 @@ class Case:
     """One script and what is true of it."""
 
     path: Path
+    corpus: Path = CORPUS
     causes: list[str] = field(default_factory=list)
     also: list[str] = field(default_factory=list)
     limits: dict[str, str] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return str(self.path.relative_to(CORPUS))
+        return str(self.path.relative_to(self.corpus))
 
 
 @dataclass
@@ -71,8 +72,8 @@ class Result:
         return [each["cause"] for each in findings if each["severity"] in {"error", "warning"}]
 
 
-def read(path: Path) -> Case:
-    case = Case(path)
+def read(path: Path, corpus: Path = CORPUS) -> Case:
+    case = Case(path, corpus)
     for line in path.read_text().splitlines():
         if not line.startswith("# "):
             break
@@ -89,9 +90,9 @@ def read(path: Path) -> Case:
     return case
 
 
-def cases(patterns: list[str]) -> list[Case]:
-    paths = sorted(path for path in CORPUS.rglob("*.py") if not path.name.startswith("_"))
-    found = [read(path) for path in paths]
+def cases(patterns: list[str], corpus: Path = CORPUS) -> list[Case]:
+    paths = sorted(path for path in corpus.rglob("*.py") if not path.name.startswith("_"))
+    found = [read(path, corpus) for path in paths]
     return [
         case
         for case in found
@@ -217,26 +218,34 @@ def bars(results: list[Result]) -> str:
     return "\n".join(rows)
 
 
+def keep(result: Result, folder: Path) -> None:
+    place = folder / result.case.name.replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    place.with_suffix(".json").write_text(json.dumps({**result.report, "took": result.seconds}, indent=1))
+    place.with_suffix(".stderr").write_text(result.stderr)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("patterns", nargs="*", help="such as sick/shm or healthy")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write all reports to this file")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="another folder of such scripts")
+    parser.add_argument(
+        "--reports", type=Path, help="write each report, and what was on stderr, to this folder"
+    )
     parser.add_argument("--options", default="", help="further options for the doctor")
     given = parser.parse_args()
-    chosen = cases(given.patterns)
+    chosen = cases(given.patterns, given.corpus)
     results: list[Result] = []
     with ThreadPoolExecutor(given.jobs) as pool:
         for result in pool.map(lambda case: examine(case, given.options.split()), chosen):
             print(line(result), flush=True)
             results.append(result)
+            if given.reports:
+                keep(result, given.reports)
     print(bars(results))
-    if given.json:
-        given.json.write_text(
-            json.dumps({each.case.name: {**each.report, "took": each.seconds} for each in results}, indent=1)
-        )
     return 0
 
 

@@ -36,6 +36,8 @@ from penstock._lab.record import (
 
 FIRST_WAIT_S = 30.0
 LONG_WAIT_S = 10.0  # for one batch, at the time limit: with no batch after that long, nobody calls it slow
+ENDING_S = 10.0  # what a program takes to end at most: torch joins workers for 5 s, each
+LATE_S = 0.5  # a pass is closed a little after what it raised was heard
 _EXPECTED_ENDS = (0, -signal.SIGTERM)  # of a worker that its loader has ended
 _GONE = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:exited unexpectedly|is killed)")
 
@@ -127,9 +129,20 @@ def outcome(trial: Trial, *, is_hung: bool = False) -> str:
     if trial.deaths or (trial.status or 0) < 0:
         return "crash"
     has_failed = trial.plan.drive == "loader" and any(failure.is_fatal for failure in trial.failures)
-    if trial.status or has_failed or trial.ended_by in {"output", "processes"}:
+    if trial.status or has_failed or trial.ended_by in {"output", "processes"} or _was_ending(trial):
         return "error"
     return "ok"
+
+
+def _was_ending(trial: Trial) -> bool:
+    """Whether the trial was cut while a program ended of what it had just heard from a loader."""
+    heard = [failure.at_s for failure in trial.failures if failure.phase == "next"]
+    if not heard or trial.ended_by not in {"enough", "time"} or trial.seconds - max(heard) > ENDING_S:
+        return False
+    return not any(
+        seen.end == "open" or max(seen.began_s, seen.ended_s or 0.0) > max(heard) + LATE_S
+        for seen in trial.iterators
+    )
 
 
 def _waited_too_long(trial: Trial) -> bool:

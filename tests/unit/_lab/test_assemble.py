@@ -229,3 +229,26 @@ def test_workers_that_are_still_at_it_are_slow():
 def test_a_slow_loader_with_a_long_wait_is_no_hang():
     slow = IteratorSeen(KEY, waiting_since_s=1.0, waits=(8.0,))
     assert outcome(Trial(ended_by="time", seconds=30, iterators=(slow,))) == "ok"
+
+
+HEARD = Failure("ValueError", phase="next", at_s=18.0)
+RAISED = IteratorSeen(KEY, began_s=2.0, end="raised", ended_s=18.1)
+
+
+def test_a_program_cut_while_it_ends_of_an_error_has_failed():
+    trial = Trial(ended_by="enough", seconds=20, failures=(HEARD,), iterators=(RAISED,))
+    assert outcome(trial) == "error"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"iterators": (RAISED, IteratorSeen(KEY, number=1, began_s=19.0))},
+        {"iterators": (RAISED, IteratorSeen(KEY, number=1, began_s=19.0, end="exhausted", ended_s=19.5))},
+        {"seconds": 40.0},
+        {"ended_by": "itself", "status": 0},
+    ],
+)
+def test_a_program_that_went_on_from_an_error_is_well(later):
+    trial = Trial(ended_by="enough", seconds=20, failures=(HEARD,), iterators=(RAISED,))
+    assert outcome(dataclasses.replace(trial, **later)) == "ok"
