@@ -64,7 +64,8 @@ class Result:
 
     @property
     def found(self) -> list[str]:
-        return [finding["cause"] for finding in self.report.get("findings", [])]
+        """What counts as found: an error or a warning; a remark is none."""
+        return self.alarms
 
     @property
     def alarms(self) -> list[str]:
@@ -179,8 +180,10 @@ def line(result: Result) -> str:
         verdict = "not first"
     else:
         verdict = "MISSED"
-    proofs = [each["proof"]["status"][:3] for each in result.report.get("findings", [])]
-    found = " ".join(f"{cause}({proof})" for cause, proof in zip(result.found, proofs, strict=True))
+    found = " ".join(
+        f"{each['cause']}({'remark' if each['severity'] == 'info' else each['proof']['status'][:3]})"
+        for each in result.report.get("findings", [])
+    )
     told = found or result.report.get("verdict", result.stderr[-200:])
     return f"{verdict:11} {result.seconds:5.0f} s  {case.name:52} {told}"
 
