@@ -175,7 +175,7 @@ MENDED = [
     ("reader", "widen-races reopen-handles", "0"),
     ("rebuilt", "reuse-iterator", str([[i, i + 1, i + 2, i + 3] for i in (0, 4, 8, 12)])),
     ("kept threads", "drop-kept one-thread", f"False\n{[[1] * 4] * 4}"),
-    ("raise", "skip-raising", str([[0, 1, 2, 3], [4, 6, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
+    ("raise", "skip-raising", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("exit", "skip-index:5", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("packed", "pack-tensors", "True True\nTrue True"),
     ("lists", "tensors-for-lists", "{'a': 'Tensor', 'b': 'Tensor', 'c': 'str'}\n" * 2),
@@ -185,6 +185,7 @@ MENDED = [
     ("stop", "stop-iteration-raises", "stop: RuntimeError"),
     ("nested", "inner-workers-zero", str([[[3]] * 4] * 4)),
     ("spawned", "keep-pickled-tensors", str([[i, i + 1, i + 2, i + 3] for i in (0, 4, 8, 12)])),
+    ("served", "rebuild-clients", str([list(range(100, 116, 2)), list(range(116, 132, 2))])),
     ("short", "true-length", str([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]])),
 ]
 

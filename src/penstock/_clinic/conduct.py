@@ -64,7 +64,7 @@ class Bench:
             return finding
         proof = self.try_(finding, remedy)
         if proof.status != "verified":
-            return finding
+            return _without_patch(finding) if remedy.change.patched and _failed(proof) else finding
         if not is_proved:
             return dataclasses.replace(finding, proof=proof)
         tried = Evidence("the remedy, tried", proof.experiment, "experiment")
@@ -214,6 +214,17 @@ class Bench:
         if experiment.drive == "script":
             plan = self._scripted(finding, experiment)
         return dataclasses.replace(plan, loader_s=TIMED_S, digests=False)
+
+
+def _failed(proof: Proof) -> bool:
+    """Whether a remedy was tried, and the program is still ill."""
+    return proof.status == "refuted" or str(proof.after.get("outcome", "ok")) != "ok"
+
+
+def _without_patch(finding: Finding) -> Finding:
+    """The finding without a patch that does not help: what is to be done is said in words."""
+    words = dataclasses.replace(finding.prescription, patch=None, fix=None)
+    return dataclasses.replace(finding, prescription=words, remedy=None)
 
 
 def line_of(key: str | None) -> str | None:

@@ -90,7 +90,7 @@ def gone(
     # A failure that stopped the program is gone when it stops nothing any more: a mend may leave its traces.
     now = ill(after, key if before.outcome == "ok" else None)
     if was is None:
-        return _silent(title, before, after, key, fires)
+        return _silent(title, before, after, key, fires, brings=brings)
     told = {
         "before": {"outcome": str(was), "batches": progress(before, key)},
         "after": {"outcome": str(now) if now else "ok", "batches": progress(after, key)},
@@ -113,7 +113,13 @@ def _is_same(was: Ill, now: Ill) -> bool:
 
 
 def _silent(
-    title: str, before: Trial, after: Trial, key: str | None, fires: Callable[[Trial], bool] | None
+    title: str,
+    before: Trial,
+    after: Trial,
+    key: str | None,
+    fires: Callable[[Trial], bool] | None,
+    *,
+    brings: str = "",
 ) -> Proof:
     """The same for what fails without a sign: the rule itself is asked about both."""
     told = {
@@ -122,8 +128,11 @@ def _silent(
     }
     if fires is None or not fires(before):
         return Proof("not-tested", f"{title}: it did not show again without the change", **told)
-    if ill(after, key) is not None:
-        return Proof("not-tested", f"{title}: brings a failure of its own, {ill(after, key)}", **told)
+    now = ill(after, key)
+    if now is not None and brings and now.name.endswith(brings):
+        return Proof("verified", f"{title}: instead of silence, {now}", **told)
+    if now is not None:
+        return Proof("not-tested", f"{title}: brings a failure of its own, {now}", **told)
     told["before"]["ill"], told["after"]["ill"] = True, fires(after)
     if told["after"]["ill"]:
         return Proof("refuted", f"{title}: it stays", **told)

@@ -232,6 +232,7 @@ class ProcessLook:
     cpu_moved: bool = False
     read_moved: bool = False
     fds: int = 0
+    uss: int = 0  # memory of its own, where memory ran out
 
     @property
     def main(self) -> ThreadLook | None:

@@ -100,9 +100,12 @@ class Watch:
         alive = [process for process in processes if process.is_alive]
         if len(alive) > self._limits.processes:
             return "processes"
-        if self._is_memory_short(alive):
-            return "memory"
+        is_short = self._is_memory_short(alive)
+        if is_short:
+            self._weigh(alive)
         self._vitals.append(self._scale.weigh(now, self._patient.pid, processes, self.journal.batches))
+        if is_short:
+            return "memory"
         self._sample_at = time.monotonic() + vitals.SAMPLE_S
         self._tell_progress(now)
         return "stall" if self._is_stalled(now, alive) else None
@@ -175,6 +178,16 @@ class Watch:
         self._looks = look.take(processes, self._roles(processes))
         self._looked_at = time.monotonic()
 
+    def _weigh(self, alive: list[Process]) -> None:
+        """Who holds what, without stacks: memory may run out while they are read."""
+        roles = self._roles(alive)
+        self._looks = tuple(
+            ProcessLook(each.pid, each.parent, role.name, role.worker, role.loader, role.index, uss=weighed)
+            for each, role, weighed in (
+                (each, roles[each.pid], vitals.weight(each.pid).uss) for each in alive
+            )
+        )
+
     def _consumers(self, alive: list[Process]) -> set[int]:
         """Those that have told it, and those that have workers of torch's."""
         return self.journal.consumers | {process.parent for process in alive if vitals.is_worker(process)}
@@ -235,7 +248,7 @@ class Watch:
             ended_by=self._ended_by,
             status=self._status() if is_own_end else None,
             host=host_seen,
-            looks=self._looks if self._ended_by in {"stall", "time"} else (),
+            looks=self._looks if self._ended_by in {"stall", "time", "memory"} else (),
             vitals=tuple(self._vitals),
             stdout=patient.stdout.text(),
             stderr=refused + patient.stderr.text(),

@@ -1,6 +1,7 @@
 """Many small illnesses, one at a time: `python mended.py NAME` prints what the loop received."""
 
 import os
+import queue
 import random
 import sys
 import tempfile
@@ -158,6 +159,28 @@ class Generated(Base):
         return i
 
 
+class Client:
+    """Answers from a thread of its own."""
+
+    def __init__(self, offset, *, step=1):
+        self.offset, self.step = offset, step
+        self.asked, self.answers = queue.Queue(), queue.Queue()
+        threading.Thread(target=self.answer, daemon=True).start()
+
+    def answer(self):
+        while True:
+            self.answers.put(self.asked.get() * self.step + self.offset)
+
+
+class Served(Base):
+    def __init__(self):
+        self.client = Client(100, step=2)
+
+    def __getitem__(self, i):
+        self.client.asked.put(i)
+        return self.client.answers.get()
+
+
 class Short(Base):
     def __init__(self):
         self.data = list(range(10))
@@ -274,6 +297,7 @@ CASES = {
     "results": lambda: show(DataLoader(Results(), 4, num_workers=1, collate_fn=same, timeout=60)),
     "nested": lambda: show(DataLoader(Nested(), 4, num_workers=1)),
     "short": lambda: show(DataLoader(Short(), 4, num_workers=1)),
+    "served": lambda: show(DataLoader(Served(), 8, num_workers=1)),
     "plain": lambda: show(DataLoader(Slow(), 4, num_workers=1)),
 }
 

@@ -30,6 +30,7 @@ def test_an_event_loop_that_did_not_survive_is_named():
         " made before the worker was forked"
     )
     assert [each.change.mends for each in finding.experiments] == [
+        ("rebuild-clients",),
         ("restart-threads",),
         ("reopen-handles",),
         (),

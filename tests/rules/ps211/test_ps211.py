@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from penstock._clinic.rules.limits.ps211_worker_out_of_memory import WorkerOutOfMemory
-from penstock._lab.record import Death
+from penstock._lab.record import Death, ProcessLook
 from tests.rules.seen import GB, KEY, facts, failure, host, loader, trial, vitals
 
 KILLED = Death(pid=12, worker=1, loader=KEY, status=-signal.SIGKILL, at_s=5.0)
@@ -39,6 +39,29 @@ def test_a_worker_that_raised_for_want_of_memory_is_found():
     (finding,) = found(trial(outcome="error", failures=(said,)))
 
     assert finding.message.startswith("worker 0 raised MemoryError: ")
+
+
+WEIGHED = (
+    ProcessLook(10, role="main", uss=GB // 8),
+    ProcessLook(12, role="worker", worker=1, loader=KEY, index=61, uss=GB // 2),
+)
+
+
+def test_the_worker_that_held_the_most_when_the_exam_had_to_end_is_found():
+    observed = trial(
+        loader(num_workers=2), outcome="oom", ended_by="memory", looks=WEIGHED, host=host(memory_limit=GB)
+    )
+
+    (finding,) = found(observed)
+
+    assert finding.message.startswith("worker 1 held 512 MB at sample 61 when memory ran out: ")
+    assert finding.experiments[-1].change.mends == ("skip-index:61",)
+
+
+def test_a_program_that_took_the_memory_itself_is_no_workers_fault():
+    looks = (ProcessLook(10, role="main", uss=GB), WEIGHED[1])
+
+    assert not found(trial(loader(num_workers=2), outcome="oom", ended_by="memory", looks=looks))
 
 
 def test_a_worker_that_somebody_killed_is_left_alone():

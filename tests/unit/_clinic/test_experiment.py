@@ -66,6 +66,14 @@ def test_a_silent_ill_is_judged_by_the_rule_itself():
     assert gone("t", sick, HUNG, KEY, fires).status == "not-tested"
 
 
+def test_an_error_in_place_of_silence_is_proof_when_the_change_is_meant_to_bring_it():
+    sick = well(batches=9)
+    raised = Trial(outcome="error", failures=(Failure("RuntimeError", loader=KEY, is_fatal=True),))
+    fires = lambda trial: trial is sick  # noqa: E731
+    assert gone("t", sick, raised, KEY, fires, brings="RuntimeError").status == "verified"
+    assert gone("t", sick, raised, KEY, fires, brings="TimeoutError").status == "not-tested"
+
+
 def test_an_exception_that_the_program_caught_counts_for_its_own_loader_only():
     caught = Trial(iterators=(passed(3),), failures=(Failure("ValueError", loader=KEY, index=7),))
     assert ill(caught, KEY).index == 7

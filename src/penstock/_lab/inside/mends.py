@@ -49,6 +49,7 @@ ALL: dict[str, type[Mend]] = {
         of_processes.InnerWorkersZero,
         of_processes.EqualRanks,
         of_threads.RestartThreads,
+        of_threads.RebuildClients,
         of_waits.SampleDeadline,
     )
 }

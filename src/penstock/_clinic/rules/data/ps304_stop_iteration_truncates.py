@@ -74,6 +74,7 @@ class StopIterationTruncates:
                 Experiment(
                     title="the same loader, StopIteration turned into RuntimeError",
                     change=Change(mends=("stop-iteration-raises",)),
+                    brings="RuntimeError",
                 ),
             ),
         )

@@ -9,7 +9,8 @@ Killed". Each worker has memory of its own, so what fits once may not fit `num_w
 
 ## How we know
 The worker died by SIGKILL while the kernel counted an out-of-memory kill or memory was near its limit; or it
-raised MemoryError. The experiment runs the same loader with one worker under the same limit. What made the
+raised MemoryError; or it held the most when the exam ended the program, just before. The experiments run the
+same loader with fewer workers under the same limit, or without the sample that it was at. What made the
 memory grow has a finding of its own, where it is known: PS213 (copy-on-write), PS214 (caches), PS215
 (prefetched batches).
 
@@ -31,9 +32,10 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.failures import worker_deaths
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._clinic.inflight import set_option
-from penstock._clinic.naming import loader_named, option
+from penstock._clinic.naming import loader_named, option, sample_named
 from penstock._clinic.said import Said, loader_of
 from penstock._clinic.shortage import is_out_of_memory, raised
+from penstock._clinic.trying import mended
 from penstock._lab.plan import Change
 from penstock._lab.record import Failure, LoaderSeen, Trial
 
@@ -48,7 +50,7 @@ class WorkerOutOfMemory:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding when memory ran out in a worker."""
         for trial in facts.trials:
-            found = _killed(trial) or _raised(trial)
+            found = _killed(trial) or _raised(trial) or _held(trial)
             if found is not None:
                 yield self._finding(facts, trial, found)
                 return
@@ -68,7 +70,7 @@ class WorkerOutOfMemory:
             evidence=tuple(_evidence(trial, found)),
             where=loader.site if loader is not None else None,
             loader=key,
-            experiments=_experiments(workers),
+            experiments=_experiments(workers, found),
             stopped_at_s=_when(trial, found),
         )
 
@@ -93,6 +95,19 @@ def _raised(trial: Trial) -> Said | None:
     return Said(f"worker {failure.worker} raised {failure.type}", trial, failure)
 
 
+def _held(trial: Trial) -> Said | None:
+    """The worker that held the most when the exam ended the program, before the kernel would have."""
+    heaviest = max(trial.looks, key=lambda look: look.uss, default=None)
+    if trial.ended_by != "memory" or heaviest is None or heaviest.role != "worker":
+        return None
+    at = f" at {sample_named(heaviest.index)}" if heaviest.index is not None else ""
+    line = f"worker {heaviest.worker} held {amounts.size(heaviest.uss)}{at} when memory ran out"
+    key = Failure(
+        "", loader=heaviest.loader, worker=heaviest.worker, index=heaviest.index, at_s=trial.seconds
+    )
+    return Said(line, trial, key)
+
+
 def _when(trial: Trial, found: Said) -> float | None:
     return found.failure.at_s if found.failure is not None else trial.seconds
 
@@ -111,7 +126,11 @@ def _evidence(trial: Trial, found: Said) -> Iterator[Evidence]:
         yield Evidence("limit of memory", amounts.size(trial.host.memory_limit), "host")
 
 
-def _experiments(workers: int) -> tuple[Experiment, ...]:
+def _experiments(workers: int, found: Said) -> tuple[Experiment, ...]:
+    index = found.failure.index if found.failure is not None else None
+    without = (
+        () if index is None else (mended(f"skip-index:{index}", f"the loader without {sample_named(index)}"),)
+    )
     fewer = [
         Experiment(
             title=f"the same loader with {amounts.count(count, 'worker')} under the same limit",
@@ -120,7 +139,7 @@ def _experiments(workers: int) -> tuple[Experiment, ...]:
         for count in (1, 0)
         if count < workers
     ]
-    return tuple(fewer)
+    return (*fewer, *without)
 
 
 def _prescription(loader: LoaderSeen | None, workers: int) -> Prescription:

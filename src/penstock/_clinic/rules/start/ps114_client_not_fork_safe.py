@@ -11,7 +11,8 @@ over one connection and take each other's answers.
 ## How we know
 The library's own refusal; or stacks: the worker waits inside the client, or for a thread that only the parent
 has; or a connection among what workers get, with failures or wrong samples that do not occur without workers.
-The proof runs the loader under spawn, where each worker has its own.
+The proof makes the client again in each worker, or its threads or connections; or runs the loader under
+spawn, where each worker has its own.
 
 ## What to do
 Make the client in each worker: in `worker_init_fn`, or when it is first used.
@@ -31,7 +32,7 @@ from penstock._clinic.failures import Case, cases, claimed_by, method_of, worker
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, line_of
 from penstock._clinic.naming import at_place, loader_named, method, place, sample_named, short
-from penstock._clinic.trying import can_ship, mended, ours, under
+from penstock._clinic.trying import can_ship, mended, under
 from penstock._lab.record import LoaderSeen, Site, Thing
 
 _KINDS = frozenset({"socket", "client"})
@@ -140,7 +141,6 @@ class ClientNotForkSafe:
             where=where,
             loader=loader.key if loader else None,
             experiments=_experiments(loader),
-            remedy=ours(),
             stopped_at_s=at_s,
         )
 
@@ -148,7 +148,8 @@ class ClientNotForkSafe:
 def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
     again = mended("restart-threads", "threads of the program started again in each worker")
     opened = mended("reopen-handles", "connections made again in each worker")
-    inside = (opened, again) if _connection(loader) else (again, opened)
+    made = mended("rebuild-clients", "the client made again in each worker")
+    inside = (made, opened, again) if _connection(loader) else (made, again, opened)
     return (*inside, under("spawn")) if can_ship(loader) else inside
 
 

@@ -15,7 +15,7 @@ from penstock._lab.inside.batches import is_dense, is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
 from penstock._lab.inside.mending.trees import change_leaves
 
-_TRIED = 16  # indices that are tried in place of a bad one
+_DOUBLED = 20  # distances at which another sample is tried in place of a bad one: 1, 2, 4 …
 _REPLAYED = 8  # samples that are loaded before they are given out again
 _LONG = 8  # numbers from which on a list becomes a tensor
 
@@ -199,20 +199,22 @@ class SkipIndex(Mend, Getting):
 
 
 class SkipRaising(Mend, Getting):
-    """A sample that raises is replaced by the next that does not."""
+    """A sample that raises is replaced by one that does not."""
 
     name: ClassVar[str] = "skip-raising"
 
     def get(self, inner: Any, index: Any) -> Any:
-        """The sample, or one after it, or one before."""
+        """The sample, or one before or after it, farther and farther away: bad ones often come in a row."""
         try:
             return inner(index)
         except Exception:
             if not isinstance(index, int):
                 raise
-            for other in (*range(index + 1, index + _TRIED), *range(index - 1, max(-1, index - _TRIED), -1)):
-                with contextlib.suppress(Exception):
-                    return inner(other)
+            for step in (1 << k for k in range(_DOUBLED)):
+                for other in (index - step, index + step):
+                    with contextlib.suppress(Exception):
+                        if other >= 0:
+                            return inner(other)
             raise
 
 
