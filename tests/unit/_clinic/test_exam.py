@@ -66,10 +66,8 @@ class Rule:
         if not self.fires(facts):
             return
         base = {"evidence": (Evidence("f", "v", "observed run"),), "severity": "error", "loader": KEY}
-        prescription = Prescription("change", "expect")
-        yield Finding(
-            self.code, self.cause, message=self.cause, prescription=prescription, **{**base, **self.fields}
-        )
+        base["prescription"] = Prescription("change", "expect")
+        yield Finding(self.code, self.cause, message=self.cause, **{**base, **self.fields})
 
 
 def exam(answer, rules=(), options=QUICKLY, source=NO_SOURCE, say=lambda sentence: None):
@@ -341,3 +339,24 @@ def test_two_trials_at_a_time_need_room():
     assert not is_roomy(dataclasses.replace(roomy, shm_free=64 << 20))
     assert not is_roomy(dataclasses.replace(roomy, memory_limit=1 << 30))
     assert not is_roomy(dataclasses.replace(roomy, cpus=1))
+
+
+@pytest.mark.parametrize(("patched", "is_kept"), [(WELL, True), (HUNG, False)])
+def test_a_patch_that_was_tried_and_does_not_help_is_not_prescribed(patched, is_kept):
+    def answer(plan):
+        if plan.change.patched:
+            return patched
+        return WELL if plan.drive == "loader" or changed(plan, "multiprocessing_context") else HUNG
+
+    rule = Rule(
+        "lock-held-at-fork",
+        is_hung,
+        experiments=(Experiment("spawn", SPAWN),),
+        remedy=Experiment("the program with this patch", Change(patched={"train.py": "new"}), drive="script"),
+        prescription=Prescription("open it lazily", "it goes on", patch="--- a\n+++ b\n"),
+    )
+
+    report, _ = exam(answer, [rule], Options(timeout=120.0))
+    (finding,) = report.findings
+    assert finding.proof.status == "verified"
+    assert (finding.prescription.patch is not None) is is_kept
