@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._clinic import experiment as judge
-from penstock._clinic import ignore, ladder, reasons, summary
+from penstock._clinic import failures, ignore, ladder, reasons, summary
 from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, line_of
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
@@ -344,7 +344,15 @@ class Exam:
             return judge.ill(observed, key) is not None or not self._fires(finding, ours)
         if judge.ill(observed, key) is None:
             return None  # another illness than this stopped it
-        return judge.gone("", observed, ours, key).status == "verified"
+        return self._is_plain(ours, observed, key) or judge.gone("", observed, ours, key).status == "verified"
+
+    def _is_plain(self, ours: Trial, observed: Trial, key: str | None) -> bool:
+        """Whether a hang or a death has become what the program itself raises without workers."""
+        zero = next((each for each in self.rungs if each.plan.loader == key and _is_zero(each)), None)
+        was, now, plain = (judge.ill(each, None) if each else None for each in (observed, ours, zero))
+        if was is None or now is None or plain is None or was.kind == "error":
+            return False
+        return now.kind == "error" and failures.bare(now.name) == failures.bare(plain.name)
 
     # The report.
 
@@ -392,6 +400,10 @@ def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Pl
 def _patience(observed: Trial) -> dict[str, Any]:
     """A `timeout` of the program that passed hides what it waited for: rungs wait until they are seen."""
     return {"timeout": 0} if timed_out(observed) else {}
+
+
+def _is_zero(trial: Trial) -> bool:
+    return summary.workers_of(trial) == 0
 
 
 def _sentence(key: str, workers: int) -> str:

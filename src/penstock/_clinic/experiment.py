@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._clinic import growth
+from penstock._clinic.failures import unwrap
 from penstock._clinic.finding import Experiment, Proof
 from penstock._clinic.pace import pace, rate
 from penstock._lab.record import Trial
@@ -60,6 +61,7 @@ def ill(trial: Trial, key: str | None) -> Ill | None:
         status = died if died is not None else trial.status
         return Ill(trial.outcome, "" if status in {0, None} else f"status {status}", status=died)
     kind = "error" if trial.outcome == "ok" else trial.outcome
+    first = unwrap(first)
     return Ill(kind, first.type, _first_line(first.text), first.index, died)
 
 

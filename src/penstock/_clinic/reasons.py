@@ -80,9 +80,9 @@ PAGES: dict[str, tuple[str, str]] = {
         "Python refuses the source. The message gives the line. Repair it, then examine again.",
     ),
     "PS913": (
-        "memory ran out before a loader was used",
-        "The program, before its first batch, took more memory than it may have here. Give it less to load, "
-        "or examine it on a machine with more.",
+        "memory ran out in the program itself",
+        "The program, and no worker of a loader, took more memory than it may have here. Give it less to "
+        "load, or examine it on a machine with more.",
     ),
     "PS914": (
         "the program starts processes without end",
@@ -332,7 +332,8 @@ def _too_much(trial: Trial) -> Reason | None:
     if trial.ended_by == "processes":
         return Reason("PS914", "the program starts processes without end", seconds, _fix("PS914"))
     if trial.ended_by == "memory" or trial.outcome == "oom":
-        return Reason("PS913", "memory ran out before a loader was used", seconds, _fix("PS913"))
+        when = "in the program itself, not in a worker" if trial.iterators else "before a loader was used"
+        return Reason("PS913", f"memory ran out {when}", seconds, _fix("PS913"))
     return None
 
 

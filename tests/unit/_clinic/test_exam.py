@@ -360,3 +360,14 @@ def test_a_patch_that_was_tried_and_does_not_help_is_not_prescribed(patched, is_
     (finding,) = report.findings
     assert finding.proof.status == "verified"
     assert (finding.prescription.patch is not None) is is_kept
+
+
+@pytest.mark.parametrize(("name", "is_cured"), [("ValueError", True), ("KeyError", False)])
+def test_our_loader_cures_a_hang_when_it_raises_what_the_program_raises_without_workers(name, is_cured):
+    def answer(plan):
+        if plan.change.use_penstock:
+            return raised(name, batches=1)
+        return raised() if changed(plan, "num_workers") == 0 else HUNG
+
+    report, _ = exam(answer, [Rule("exception-not-picklable", is_hung)])
+    assert report.findings[0].cured_by_penstock is is_cured
