@@ -99,6 +99,22 @@ class Program:
             vitals=self._vitals(),
         )
 
+    @property
+    def made_again(self) -> Facts:
+        """The same, with a new loader for each pass, on the same line."""
+        trial = self.trial
+        keys = [f"{KEY[:-1]}{number}" for number in range(self.passes)]
+        return Facts(
+            observed=dataclasses.replace(
+                trial,
+                loaders=tuple(dataclasses.replace(self.loader, key=key) for key in keys),
+                iterators=tuple(
+                    dataclasses.replace(each, loader=key, number=0)
+                    for each, key in zip(trial.iterators, keys, strict=True)
+                ),
+            )
+        )
+
     def _pass(self, number: int) -> IteratorSeen:
         first = self.wait_s if self.first_wait_s is None else self.first_wait_s
         waits = (first, *(self.wait_s for _ in range(self.batches - 1)))

@@ -22,7 +22,7 @@ from typing import Any
 from penstock._clinic import growth
 from penstock._clinic.failures import unwrap
 from penstock._clinic.finding import Experiment, Proof
-from penstock._clinic.pace import pace, rate
+from penstock._clinic.pace import by_line, pace, rate
 from penstock._lab.record import Trial
 
 # Rounds of A B: with fewer than two, one hiccup of the machine would decide.
@@ -334,5 +334,5 @@ def speed(trial: Trial, key: str) -> float | None:
     """Samples per second: of whole epochs where the loader alone was driven, else as the program went."""
     if trial.plan.drive == "loader":
         return rate(trial, key)
-    seen = pace(trial, key)
+    seen = pace(by_line(trial), key)
     return seen.samples / seen.seconds if seen.samples and seen.seconds else None

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import Any
 
 from penstock._clinic.facts import Facts
 from penstock._lab.plan import Change
@@ -150,6 +151,31 @@ class Work:
         return self.read_nbytes / self.samples if self.samples else 0.0
 
 
+def by_line(trial: Trial) -> Trial:
+    """The same trial, where loaders that one line makes again and again, all alike, count as one: the first.
+
+    For speed alone: the data of two datasets must not be mixed.
+    """
+    first: dict[tuple[Any, ...], str] = {}
+    meant: dict[str, str] = {}
+    for loader in trial.loaders:
+        line = loader.key.rpartition("#")[0]
+        alike = (line, loader.pid, loader.dataset.type, loader.length, loader.settings.get("num_workers"))
+        meant[loader.key] = first.setdefault(alike, loader.key)
+    if all(key == other for key, other in meant.items()):
+        return trial
+    return dataclasses.replace(
+        trial,
+        loaders=tuple(each for each in trial.loaders if meant[each.key] == each.key),
+        iterators=tuple(
+            dataclasses.replace(each, loader=meant.get(each.loader, each.loader)) for each in trial.iterators
+        ),
+        fetches=tuple(
+            dataclasses.replace(each, loader=meant.get(each.loader, each.loader)) for each in trial.fetches
+        ),
+    )
+
+
 def pace(trial: Trial, key: str) -> Pace:
     """The consumer's side of a loader in a trial."""
     passes = [seen for seen in trial.of(key) if seen.batches or seen.waits]
@@ -276,6 +302,13 @@ def worker_waits(trial: Trial) -> dict[str, float]:
     """Where workers were when somebody looked, as shares: by kernel wait, "" for running."""
     seen = [wait for vitals in trial.vitals for wait in vitals.worker_waits]
     return {wait: seen.count(wait) / len(seen) for wait in set(seen)}
+
+
+def locked_share(trial: Trial) -> float | None:
+    """How often a look found a worker waiting for a lock; None where there were too few looks to tell."""
+    if sum(len(vitals.worker_waits) for vitals in trial.vitals) < ENOUGH_LOOKS:
+        return None
+    return sum(share for wait, share in worker_waits(trial).items() if "futex" in wait or "lock" in wait)
 
 
 def busy_share(trial: Trial) -> float | None:

@@ -15,7 +15,7 @@ from penstock._clinic import pace
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Fix, Prescription
 from penstock._clinic.pace import Pace, Work
-from penstock._lab.record import LoaderSeen, Thing, Trial
+from penstock._lab.record import IteratorSeen, LoaderSeen, Thing, Trial
 
 # A gain below this is not worth an alarm: the report's own line between a warning and an info.
 WORTH = 1.5
@@ -37,6 +37,8 @@ PART = 0.2
 COMPUTES, WAITS = 0.7, 0.4
 # A worker that was at work in so many looks has work all the time: it also waits for its turn, and starts.
 BUSY = 0.65
+# A lock that fewer looks than this find a worker waiting for holds nobody up.
+LOCKED = 0.1
 # What torch's workers need to hand over a batch of a few tensors, and to start; rough, on a usual machine.
 HAND_OVER_S, START_S = 0.003, 0.1
 
@@ -53,6 +55,8 @@ class Slow:
     idle_cpus: float | None = None
     busy_share: float | None = None  # of the looks at workers
     program_s: float = 0.0  # that the program spent in loops over any loader
+    passes: tuple[IteratorSeen, ...] = ()
+    locked_share: float | None = None  # of the looks at workers, where there were enough
 
     @property
     def workers(self) -> int:
@@ -152,6 +156,12 @@ class Slow:
         return tuple(thing for thing in self.loader.things if thing.kind in kinds)
 
     @property
+    def lock(self) -> Thing | None:
+        """A lock of processes on its dataset at which workers may wait for one another."""
+        is_waited_for = self.locked_share is None or self.locked_share >= LOCKED
+        return next(iter(self.things("mp-lock")), None) if is_waited_for else None
+
+    @property
     def wait(self) -> Evidence:
         """How much the program waits."""
         seen = self.pace
@@ -183,12 +193,13 @@ def slow_loaders(facts: Facts) -> Iterator[Slow]:
     """The loaders of the observed run on which the program notably waits, worst first; no ranks."""
     if facts.observed is None or len({seen.pid for seen in facts.observed.iterators}) > 1:
         return  # ranks share the machine: what each waits for is the others
-    paces = {seen.key: pace.pace(facts.observed, seen.key) for seen in facts.loaders}
+    trial = pace.by_line(facts.observed)
+    paces = {seen.key: pace.pace(trial, seen.key) for seen in trial.loaders}
     program_s = sum(each.seconds for each in paces.values())
-    waited = [seen for seen in facts.loaders if paces[seen.key].batches]
+    waited = [seen for seen in trial.loaders if paces[seen.key].batches]
     for seen in sorted(waited, key=lambda seen: -paces[seen.key].wait_s):
         if paces[seen.key].wait_share >= NOTICEABLE_SHARE:
-            yield _slow(facts, facts.observed, seen, program_s)
+            yield _slow(facts, trial, seen, program_s)
 
 
 def _slow(facts: Facts, trial: Trial, loader: LoaderSeen, program_s: float) -> Slow:
@@ -201,6 +212,8 @@ def _slow(facts: Facts, trial: Trial, loader: LoaderSeen, program_s: float) -> S
         idle_cpus=pace.idle_cpus(trial, loader.key),
         busy_share=pace.busy_share(trial),
         program_s=program_s,
+        passes=trial.of(loader.key),
+        locked_share=pace.locked_share(trial),
     )
 
 

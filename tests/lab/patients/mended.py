@@ -250,6 +250,11 @@ def rebuilt():
     print([next(iter(loader)).tolist() for _ in range(4)])
 
 
+def remade():
+    dataset = Slow()
+    print([next(iter(DataLoader(dataset, 4, num_workers=1))).tolist() for _ in range(4)])
+
+
 def rngs():
     loader = DataLoader(Rng(), 8, num_workers=2)
     first = [batch.tolist()[0] for batch in loader]
@@ -278,6 +283,7 @@ CASES = {
     "epochs": epochs,
     "mutated": mutated,
     "rebuilt": rebuilt,
+    "remade": remade,
     "rngs": rngs,
     "packed": packed,
     "lists": lists,

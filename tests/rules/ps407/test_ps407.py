@@ -43,6 +43,10 @@ def test_two_epochs_with_a_very_long_start_do():
     assert found(SICK.but(passes=2, first_wait_s=4.0))
 
 
+def test_epochs_of_very_few_batches_count_too():
+    assert found(SICK.but(passes=20, batches=2, length=2))
+
+
 def test_workers_that_stay_are_left_alone():
     assert not found(SICK.but(settings={"persistent_workers": True}))
 

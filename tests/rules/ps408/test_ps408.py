@@ -25,6 +25,12 @@ def test_a_new_iterator_for_each_step_is_found():
     assert finding.prescription.fix.name == "hoist-iterator"
 
 
+def test_a_new_loader_for_each_step_is_the_same():
+    (finding,) = IteratorRebuiltEachStep().check(SICK.made_again)
+
+    assert finding.message.startswith("the program makes a new iterator for each step: 12 iterators")
+
+
 def test_passes_to_the_end_of_a_short_loader_are_epochs():
     assert not found(SICK.but(length=1, end="exhausted"))
 

@@ -31,6 +31,10 @@ def test_a_lock_that_hangs_nowhere_shows_in_where_workers_wait():
     assert finding.prescription.fix is None
 
 
+def test_a_lock_at_which_nobody_is_found_waiting_holds_nobody_up():
+    assert not found(SICK.but(worker_waits=("hrtimer_nanosleep",) * 4))
+
+
 def test_without_a_lock_nothing_serialises():
     assert not found(SICK.but(things=()))
 

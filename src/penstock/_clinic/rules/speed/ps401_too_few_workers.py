@@ -89,7 +89,7 @@ class TooFewWorkers:
 
 
 def _has_room(slow: Slow) -> bool:
-    if slow.workers >= int(slow.cpus) or slow.things("mp-lock"):
+    if slow.workers >= int(slow.cpus) or slow.lock is not None:
         return False
     if slow.loader.dataset.is_iterable and not slow.workers:
         return False

@@ -92,6 +92,6 @@ class StorageBound:
 def _waits_for_reads(slow: Slow) -> bool:
     if not slow.waits or slow.work.sample_read_nbytes < READS_NBYTES:
         return False
-    if slow.things("mp-lock") or slow.pace.epoch_wait_s < LONG * slow.worth_s:
+    if slow.lock is not None or slow.pace.epoch_wait_s < LONG * slow.worth_s:
         return False
     return slow.makes_batches_all_the_time

@@ -32,8 +32,8 @@ from penstock._lab.plan import Change
 EPOCHS = 4
 # A program with an epoch or two pays the price of a start once or twice, and nobody minds.
 AGAIN, LOST_S = 3, 6.0
-# A program that takes so few batches from an iterator does not go through epochs.
-FEW = 2
+# A program that takes so few batches from an iterator, and leaves it, does not go through epochs.
+FEW = 4
 
 
 class WorkersRestarted:
@@ -87,7 +87,8 @@ def _restarts(slow: Slow) -> bool:
     if not slow.workers or slow.loader.settings.get("persistent_workers"):
         return False
     is_again = seen.passes >= AGAIN or (seen.passes > 1 and seen.start_s >= LOST_S)
-    return is_again and (seen.batches > FEW * seen.passes or (seen.length or 0) > FEW)
+    left = sum(each.end == "dropped" and each.batches <= FEW for each in slow.passes)
+    return is_again and left <= seen.passes // 2
 
 
 def _matters(slow: Slow) -> bool:

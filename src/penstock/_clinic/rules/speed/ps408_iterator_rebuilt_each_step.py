@@ -17,7 +17,7 @@ experiment lets the program go on with the iterator that it has. It is a warning
 Make the iterator once, outside the loop, and a new one when it is exhausted.
 
 ## When we stay silent
-When passes go on to their end or for more than two batches, when there were few of them, when they cost
+When passes go on to their end or for more than four batches, when there were few of them, when they cost
 little.
 """
 
@@ -35,7 +35,7 @@ from penstock._lab.record import IteratorSeen
 # Fewer passes than this may be a look at the data before training.
 OFTEN = 4
 # Batches that a step takes from an iterator.
-FEW = 2
+FEW = 4
 
 
 class IteratorRebuiltEachStep:
@@ -48,7 +48,7 @@ class IteratorRebuiltEachStep:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader of which iterators are made for a batch or two."""
         for slow in slow_loaders(facts):
-            short = [seen for seen in facts.passes(slow.loader.key) if _is_short(seen, slow.loader.length)]
+            short = [seen for seen in slow.passes if _is_short(seen, slow.loader.length)]
             if len(short) >= OFTEN and _matters(slow):
                 yield self._finding(slow, short)
 

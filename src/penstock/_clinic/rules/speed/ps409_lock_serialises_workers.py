@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from penstock._clinic import pace
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.slowness import WORTH, Slow, percent, slow_loaders
@@ -50,12 +49,11 @@ class LockSerialisesWorkers:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose workers wait for a lock that they share."""
         for slow in slow_loaders(facts):
-            locks = slow.things("mp-lock")
-            locked = _locked_share(facts)
+            locked = slow.locked_share or 0.0
             if not slow.is_worth_a_trial or not _is_serial(slow):
                 continue
-            if locks or locked >= LOCKED_SHARE:
-                yield self._finding(slow, locks[0] if locks else None, locked)
+            if slow.lock is not None or locked >= LOCKED_SHARE:
+                yield self._finding(slow, slow.lock, locked)
 
     def _finding(self, slow: Slow, lock: Thing | None, locked: float) -> Finding:
         name = lock.path if lock else "a lock"
@@ -93,13 +91,6 @@ def _is_serial(slow: Slow) -> bool:
         return False
     own, one = slow.rates.get(slow.workers), max(slow.rates.get(0, 0.0), slow.rates.get(1, 0.0))
     return slow.makes_batches_all_the_time and (not own or not one or own < SCALES * one)
-
-
-def _locked_share(facts: Facts) -> float:
-    if facts.observed is None:
-        return 0.0
-    waits = pace.worker_waits(facts.observed)
-    return sum(share for wait, share in waits.items() if "futex" in wait or "lock" in wait)
 
 
 def _evidence(slow: Slow, lock: Thing | None, locked: float) -> Iterator[Evidence]:

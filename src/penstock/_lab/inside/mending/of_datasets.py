@@ -187,7 +187,7 @@ class NoLocks(Mend):
 
     def in_worker(self, dataset: Any) -> None:
         """Free locks in the places of locks."""
-        if not swap(dataset, _is_lock, FreeLock):
+        if not swap(dataset, _is_lock, _freed):
             raise MendError("no lock was found on the dataset")
 
 
@@ -195,11 +195,17 @@ def _is_lock(value: Any) -> bool:
     return kinds.kind_of(value) in {"lock", "mp-lock"} and hasattr(value, "acquire")
 
 
+def _freed(value: Any) -> Any:
+    """A free lock; a shared value or array keeps its value, and gives its own lock away."""
+    free = FreeLock()
+    if not hasattr(value, "get_lock"):
+        return free
+    value._lock, value.acquire, value.release = free, free.acquire, free.release  # noqa: SLF001
+    return value
+
+
 class FreeLock:
     """A lock that everybody has."""
-
-    def __init__(self, _lock: Any) -> None:
-        pass
 
     def acquire(self, *_: Any, **__: Any) -> bool:
         """At once."""

@@ -136,21 +136,21 @@ class ShareByDescriptor(Mend):
 
 
 class ReuseIterator(Mend):
-    """iter(loader), while an iterator of the same loader has not ended, goes on with that one."""
+    """iter(loader), while an iterator of that loader or of one just like it has not ended, goes on."""
 
     name: ClassVar[str] = "reuse-iterator"
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
-        self._open: dict[int, Any] = {}
+        self._open: dict[tuple[Any, ...], Any] = {}
 
     def started(self, loader: Any, iterator: Any) -> None:
         """Hold on to it: `next(iter(loader))` would let it go."""
-        self._open[id(loader)] = loader, iterator
+        self._open[_alike(loader)] = loader, iterator
 
     def reused(self, loader: Any) -> Any:
         """One that can go on."""
-        _, iterator = self._open.get(id(loader), (None, None))
+        _, iterator = self._open.get(_alike(loader), (None, None))
         seen = None if iterator is None else iterator.__dict__.get("_penstock_pass")
         if seen is None or seen.end:
             return None
@@ -159,9 +159,14 @@ class ReuseIterator(Mend):
         except TypeError:
             is_done = False
         if is_done:
-            del self._open[id(loader)]
+            del self._open[_alike(loader)]
             return None
         return iterator
+
+
+def _alike(loader: Any) -> tuple[Any, ...]:
+    """What two loaders share of which the second could as well have been the first."""
+    return id(loader.dataset), loader.batch_size, loader.num_workers, type(loader.sampler)
 
 
 class InnerWorkersZero(Mend):
