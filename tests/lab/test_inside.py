@@ -181,6 +181,7 @@ MENDED = [
     ("packed", "pack-tensors", "True True\nTrue True"),
     ("lists", "tensors-for-lists", "{'a': 'Tensor', 'b': 'Tensor', 'c': 'str'}\n" * 2),
     ("mutated", "copy-samples", f"{[[2.0] * 16]}\n{[[2.0] * 16]}"),
+    ("neighbours", "copy-samples", str([[[2.0]] * 16])),
     ("exit", "no-exits", "exit: RuntimeError"),
     ("local", "plain-exceptions", "local: RuntimeError"),
     ("stop", "stop-iteration-raises", "stop: RuntimeError"),

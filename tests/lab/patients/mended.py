@@ -81,6 +81,15 @@ class Mutating(Base):
         return self.data[i].clone()
 
 
+class Neighbours(Base):
+    def __init__(self):
+        self.data = np.ones(18)
+
+    def __getitem__(self, i):
+        self.data[i : i + 2] *= 2
+        return self.data[i : i + 1]
+
+
 class Caching(Base):
     def __init__(self):
         self.cache = {}
@@ -245,6 +254,10 @@ def mutated():
     show(loader)
 
 
+def neighbours():
+    show(DataLoader(Neighbours(), 16))
+
+
 def rebuilt():
     loader = DataLoader(Slow(), 4, num_workers=1)
     print([next(iter(loader)).tolist() for _ in range(4)])
@@ -282,6 +295,7 @@ CASES = {
     "locked": locked,
     "epochs": epochs,
     "mutated": mutated,
+    "neighbours": neighbours,
     "rebuilt": rebuilt,
     "remade": remade,
     "rngs": rngs,

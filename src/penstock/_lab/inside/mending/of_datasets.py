@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock._lab.inside import kinds, pickling
-from penstock._lab.inside.mending.mend import Mend, MendError
-from penstock._lab.inside.mending.trees import swap
+from penstock._lab.inside.batches import is_tensor
+from penstock._lab.inside.mending.mend import Getting, Mend, MendError
+from penstock._lab.inside.mending.trees import change_leaves, swap
 from penstock._lab.inside.walk import walk
 
 _PAUSE_S = 0.002  # between seek and read, so that a race that is rare becomes common
 _LARGE = 10_000  # elements of a list that is packed
+_PUT_BACK = 256 << 20  # bytes of arrays that are put back after each sample, at most
 _PROBE_S = 5.0  # to find where a dataset ends
 _MOST_PARCEL = 1 << 20  # bytes of one attribute that is sent to persistent workers
 
@@ -225,14 +227,18 @@ class FreeLock:
         return None
 
 
-class CopySamples(Mend):
-    """Each pass works on a fresh copy of the dataset, so that what samples change is forgotten."""
+class CopySamples(Mend, Getting):
+    """What samples change in the dataset is forgotten: each pass works on a copy of how it was first.
+
+    Arrays of the copy are put back after each sample too, which may have changed a neighbour.
+    """
 
     name: ClassVar[str] = "copy-samples"
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
         self._first: dict[int, Any] = {}
+        self._changing: list[tuple[Any, Any]] = []  # arrays of the copy, each with how it was
 
     def before_iter(self, loader: Any, number: int) -> None:
         """In the consumer, before the first worker could have changed anything."""
@@ -242,7 +248,24 @@ class CopySamples(Mend):
     def of_pass(self, dataset: Any, number: int) -> Any:
         """A copy of how it was first."""
         del number
-        return copy.deepcopy(self._keep(dataset))
+        first = self._keep(dataset)
+        fresh = copy.deepcopy(first)
+        was, now = (dict(_arrays(each)) for each in (first, fresh))
+        nbytes = sum(array.nbytes for array in was.values())
+        self._changing = (
+            [(now[path], was[path]) for path in was if path in now] if nbytes <= _PUT_BACK else []
+        )
+        return fresh
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """The sample, as a copy where the arrays behind it are put back."""
+        sample = inner(index)
+        if not self._changing:
+            return sample
+        sample = change_leaves(sample, _copied)
+        for array, first in self._changing:
+            array[...] = first
+        return sample
 
     def _keep(self, dataset: Any) -> Any:
         if id(dataset) not in self._first:
@@ -251,6 +274,18 @@ class CopySamples(Mend):
             except Exception as error:  # noqa: BLE001 - handles, locks
                 raise MendError(f"the dataset cannot be copied: {error}") from None
         return self._first[id(dataset)][1]
+
+
+def _arrays(dataset: Any) -> Iterator[tuple[str, Any]]:
+    for path, value, _ in walk(dataset, "dataset"):
+        if is_tensor(value) or type(value).__name__ == "ndarray":
+            yield path, value
+
+
+def _copied(value: Any) -> Any:
+    if is_tensor(value):
+        return value.clone()
+    return value.copy() if type(value).__name__ == "ndarray" else value
 
 
 class NoCache(Mend):
