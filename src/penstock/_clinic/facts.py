@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,20 @@ class Facts:
         own = (seen for seen in self.observed.loaders if seen.pid not in workers)
         return tuple(sorted(own, key=lambda seen: rank.get(seen.key, len(rank))))
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether several processes of the program take batches side by side."""
+        return any(len(_ranks(trial)) > 1 for trial in self.trials)
+
+    @property
+    def one_rank(self) -> Facts:
+        """The same of one rank alone: others may have other data, and share nothing but their line."""
+        if not self.has_ranks:
+            return self
+        alone = tuple(map(_of_one_rank, self.trials))
+        observed, ladder = (alone[0], alone[1:]) if self.observed else (None, alone)
+        return dataclasses.replace(self, observed=observed, ladder=ladder)
+
     def rungs(self, key: str) -> tuple[Trial, ...]:
         """The ladder of one loader, lowest num_workers first; the user's own setting comes last."""
         return tuple(trial for trial in self.ladder if trial.plan.loader == key)
@@ -66,3 +81,19 @@ class Facts:
     def passes(self, key: str) -> tuple[IteratorSeen, ...]:
         """The passes over one loader in the observed run."""
         return self.observed.of(key) if self.observed else ()
+
+
+def _ranks(trial: Trial) -> list[int]:
+    workers = {pid for seen in trial.iterators for pid in seen.workers}
+    return list(dict.fromkeys(seen.pid for seen in trial.iterators if seen.pid not in workers))
+
+
+def _of_one_rank(trial: Trial) -> Trial:
+    first = _ranks(trial)[:1]
+    own = set(first).union(*(seen.workers for seen in trial.iterators if seen.pid in first))
+    return dataclasses.replace(
+        trial,
+        iterators=tuple(each for each in trial.iterators if each.pid in own),
+        samples=tuple(each for each in trial.samples if each.pid in own),
+        fetches=tuple(each for each in trial.fetches if each.pid in own),
+    )

@@ -68,6 +68,7 @@ class IterableNotSharded:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each iterable dataset whose workers repeat each other."""
+        facts = facts.one_rank
         for loader in facts.loaders:
             if not loader.dataset.is_iterable:
                 continue

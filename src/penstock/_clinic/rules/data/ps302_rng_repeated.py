@@ -70,6 +70,7 @@ class RngRepeated:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader with a generator that repeats."""
+        facts = facts.one_rank
         for loader in facts.loaders:
             chance = _chance(facts, loader)
             if chance is not None and chance < RANDOM:

@@ -50,6 +50,7 @@ class StaleDatasetInWorkers:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose workers have an old dataset."""
+        facts = facts.one_rank
         trial = facts.observed
         if trial is None:
             return

@@ -71,6 +71,7 @@ class WrongLength:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each dataset whose length is wrong."""
+        facts = facts.one_rank
         for loader in facts.loaders:
             if loader.dataset.is_iterable:
                 mistake = _iterable(facts, loader)

@@ -59,6 +59,7 @@ class SampleMutatedInPlace:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose samples drift."""
+        facts = facts.one_rank
         for loader in facts.loaders:
             zero = _without_workers(facts, loader)
             if zero is None or loader.dataset.is_iterable:
