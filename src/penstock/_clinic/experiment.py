@@ -229,6 +229,13 @@ def _worker_growth(trial: Trial, key: str | None) -> float:
     return max(0.0, statistics.median(rises)) if rises else 0.0
 
 
+def _gained(trial: Trial, key: str | None) -> float:
+    """Bytes that all workers gained between their first batch and their last."""
+    keys = [key] if key is not None else [seen.key for seen in trial.loaders]
+    lines = [line for each in keys for line in growth.lines(trial, each).values()]
+    return max(0.0, sum(line[-1][1] - line[0][1] for line in lines))
+
+
 def _vital_growth(name: str) -> Quantity:
     def ask(trial: Trial, key: str | None) -> float:
         del key
@@ -271,7 +278,7 @@ def _left(trial: Trial, key: str | None) -> float:
 _IN_WORKERS = (("bytes per sample in a worker", _worker_growth), ("bytes of the tree", _rise("tree_pss")))
 _QUANTITIES: dict[str, tuple[tuple[str, Quantity], ...]] = {
     "copy-on-write-growth": _IN_WORKERS,
-    "per-worker-cache": _IN_WORKERS,
+    "per-worker-cache": (("bytes that workers gained", _gained), *_IN_WORKERS),
     "worker-out-of-memory": (("bytes of the tree", _rise("tree_pss")),),
     "prefetch-memory": (
         ("bytes in shared memory", _peak("shm_used")),

@@ -61,6 +61,19 @@ def test_a_bounded_cache_that_is_full_is_left_alone():
     assert not found(observed)
 
 
+def test_a_large_cache_that_every_worker_has_all_of_is_found():
+    def bounded(_, number):
+        return {"dataset.volumes": min(4 * number, 40)}
+
+    def levelled(_, number):
+        return 20 * MB + 10 * MB * min(number, 10)
+
+    (finding,) = found(trial(loader(dataset=LARGE), fetches=fetches(40, uss=levelled, caches=bounded)))
+
+    assert "`dataset.volumes`" in finding.message
+    assert finding.message.endswith("200 MB once the dataset has been read")
+
+
 def test_a_cache_of_small_things_is_left_alone():
     observed = trial(
         loader(dataset=LARGE),

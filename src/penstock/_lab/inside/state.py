@@ -15,12 +15,30 @@ _CONTAINERS = (dict, list, set)
 _CLASSES_DEEP = 3  # steps from the dataset to an object whose class is looked at
 
 
+class Lazy:
+    """An attribute that objects of one class fill when it is first asked for: None until then."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.owners: list[Any] = []
+
+    def filled(self) -> int:
+        """How many have it by now."""
+        return sum(owner.__dict__.get(self.name) is not None for owner in self.owners)
+
+    def empty(self) -> None:
+        """As if nobody had asked."""
+        for owner in self.owners:
+            owner.__dict__[self.name] = None
+
+
 class State:
     """Follows one dataset."""
 
     def __init__(self, dataset: Any) -> None:
         self._rngs: list[tuple[str, Any]] = []
         self._containers: list[tuple[str, Any]] = []
+        self._lazy: dict[str, Lazy] = {}
         self._find(dataset)
         self._slots = {path for path, value in self._containers if _has_slots(value)}
         self._first = {path: self._sized(path, value) for path, value in self._containers}
@@ -42,6 +60,19 @@ class State:
                     self._rngs.append((path, value))
             elif _grows(value) and len(self._containers) < _MOST_CONTAINERS:
                 self._containers.append((path, value))
+            else:
+                self._note_lazy(value)
+        room = _MOST_CONTAINERS - len(self._containers)
+        self._containers += list(self._lazy.items())[:room]
+
+    def _note_lazy(self, value: Any) -> None:
+        kind = type(value)
+        own = getattr(value, "__dict__", None)
+        if type(own) is not dict or not _is_users(kind):
+            return
+        for name, held in own.items():
+            if held is None:
+                self._lazy.setdefault(f"{kind.__name__}.{name}", Lazy(name)).owners.append(value)
 
     def before(self, *, is_told: bool) -> None:
         """A batch begins."""
@@ -61,15 +92,8 @@ class State:
                 continue
             if path in self._slots:
                 value[:] = [None] * len(value)
-            elif isinstance(value, dict):
-                for key in list(value)[first:]:
-                    dict.pop(value, key, None)
-            elif isinstance(value, list):
-                del value[first:]
-            elif isinstance(value, set):
-                value.clear()
             else:
-                value.cache_clear()
+                _empty(value, first)
 
     def grown(self) -> list[dict[str, Any]]:
         """Things: the containers that grow."""
@@ -144,7 +168,24 @@ def _size(value: Any) -> int:
         return list.__len__(value)
     if isinstance(value, set):
         return set.__len__(value)
+    if isinstance(value, Lazy):
+        return value.filled()
     return int(value.cache_info().currsize)
+
+
+def _empty(value: Any, first: int) -> None:
+    """Down to the `first` elements that it had."""
+    if isinstance(value, dict):
+        for key in list(value)[first:]:
+            dict.pop(value, key, None)
+    elif isinstance(value, list):
+        del value[first:]
+    elif isinstance(value, set):
+        value.clear()
+    elif isinstance(value, Lazy):
+        value.empty()
+    else:
+        value.cache_clear()
 
 
 def _fingerprint(rng: Any) -> str:

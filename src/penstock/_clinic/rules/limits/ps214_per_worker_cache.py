@@ -17,11 +17,13 @@ Fill the cache before workers start, in one array or tensor, which they then sha
 (`functools.lru_cache(maxsize=…)`).
 
 ## When we stay silent
-When the cache is bounded and full, and when all of it is small beside the memory there is.
+When all copies of the cache are small: below 128 MB together where they are full, else beside the memory
+there is.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,6 +44,10 @@ SEEN = 16 << 20
 # machine notices, or a share of what there is.
 MUCH = 256 << 20
 SHARE = 0.2
+# What is there more than once, all copies together, when each worker has filled its own: as much as importing
+# torch takes.
+FULL = 128 << 20
+ALIKE = 0.8  # of the elements of the fullest: a copy of the same
 _TENTH = 0.1  # of its elements, that a cache still gains at the end of a trial when it is not bounded
 
 
@@ -69,7 +75,9 @@ class PerWorkerCache:
         for loader in facts.loaders:
             for trial in facts.trials:
                 cache = _cache(facts, trial, loader)
-                if cache is not None and _matters(trial, cache):
+                if cache is None or not _matters(trial, cache):
+                    cache = _full(trial, loader)
+                if cache is not None:
                     yield self._finding(loader, trial, cache)
                     break
 
@@ -128,6 +136,40 @@ def _cache(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Cache | None:
     )
 
 
+def _full(trial: Trial, loader: LoaderSeen) -> _Cache | None:
+    """A cache that no longer grows, because every worker has all of it by now; None where that is little."""
+    held: dict[str, dict[int, _Held]] = defaultdict(dict)
+    for fetch in sorted(growth.fetches(trial, loader.key), key=lambda seen: seen.began_s):
+        for path, count in fetch.caches.items() if fetch.uss else ():
+            before = held[path].get(fetch.pid) or _Held(count, fetch.uss)
+            if count > before.last:
+                held[path][fetch.pid] = dataclasses.replace(before, last=count, last_uss=fetch.uss)
+    growing = _counts(trial, loader)
+    for path, workers in held.items():
+        most = max((each.last for each in workers.values()), default=0)
+        copies = [each for each in workers.values() if each.last >= ALIKE * most]
+        total = sum(each.nbytes for each in copies)
+        if path not in growing and len(copies) > 1 and total >= FULL:
+            return _Cache(path, most, 0.0, total, len(copies), total)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a worker had when a cache was first told of, and last."""
+
+    first: int
+    first_uss: int
+    last: int = 0
+    last_uss: int = 0
+
+    @property
+    def nbytes(self) -> float:
+        """About what the whole cache takes, from what the elements took that came in between."""
+        gained = self.last - self.first
+        return max(0, self.last_uss - self.first_uss) / gained * self.last if gained > 0 else 0.0
+
+
 def _counts(trial: Trial, loader: LoaderSeen) -> dict[str, dict[int, int]]:
     """By path and pid: elements of each container that still grew at the end."""
     lines: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -169,7 +211,12 @@ def _matters(trial: Trial, cache: _Cache) -> bool:
 
 def _evidence(trial: Trial, cache: _Cache) -> Iterator[Evidence]:
     yield Evidence(f"`{cache.path}`", f"{cache.elements:,} elements in one worker", "samples")
-    value = f"{amounts.size(cache.per_sample)} with each sample"
-    yield Evidence("growth of a worker's own memory", value, "observed run")
+    if cache.per_sample:
+        value = f"{amounts.size(cache.per_sample)} with each sample"
+        yield Evidence("growth of a worker's own memory", value, "observed run")
+    else:
+        yield Evidence(
+            "all copies of it", f"{amounts.size(cache.total)} in {cache.workers} workers", "samples"
+        )
     if trial.host.memory_limit:
         yield Evidence("limit of memory", amounts.size(trial.host.memory_limit), "host")

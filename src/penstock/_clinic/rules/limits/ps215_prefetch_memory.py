@@ -36,8 +36,9 @@ from penstock._lab.record import LoaderSeen, Trial
 # feel it.
 CROWDED_SHM = 0.5
 CROWDED_MEMORY = 0.25
-# A sum that surprises on any machine, when it is kept ready for a consumer that takes one batch at a time.
-MUCH = 2 << 30
+# A sum that surprises on any machine, kept ready for a consumer that takes one batch at a time, and
+# how many times torch's own factor was asked for.
+MUCH, MANY = 768 << 20, 4
 
 
 class PrefetchMemory:
@@ -97,7 +98,7 @@ def _is_too_much(trial: Trial, ahead: InFlight) -> bool:
         return True
     if memory and ahead.nbytes >= CROWDED_MEMORY * memory > fewer:
         return True
-    return ahead.nbytes >= MUCH > fewer
+    return ahead.nbytes >= MUCH > fewer and ahead.prefetch >= MANY * PREFETCH
 
 
 def _evidence(trial: Trial, ahead: InFlight) -> Iterator[Evidence]:

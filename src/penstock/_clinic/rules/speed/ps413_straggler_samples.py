@@ -144,10 +144,12 @@ def _experiments(slow: Slow) -> Iterator[Experiment]:
             change=Change(settings={"in_order": False}),
             measure="faster",
             ratio=WORTH,
+            drive="script",  # what the program does between batches is what others can be made in
         )
     yield Experiment(
         title="our loader in place, which gives the next batch to whoever is free",
         change=Change(use_penstock=True),
         measure="faster",
         ratio=WORTH,
+        drive="script",
     )
