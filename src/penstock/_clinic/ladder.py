@@ -44,7 +44,8 @@ def next_rung(question: Question, seen: Mapping[int, str]) -> int | None:
     """The number of workers to try next, given the outcomes so far; None when enough is known."""
     if 0 not in seen:
         return 0
-    if seen[0] != OK or not (question.is_slow or question.where_it_begins):
+    # A program that goes well, and slowly, may need its workers: they may open what the dataset reads.
+    if not question.is_slow and (seen[0] != OK or not question.where_it_begins):
         return None
     if question.is_slow and question.own not in seen and _is_allowed(question, question.own):
         return question.own

@@ -27,6 +27,11 @@ def test_fewer_workers_that_were_faster_are_prescribed():
     assert finding.experiments[0].change == Change(settings={"num_workers": 2})
 
 
+def test_a_dataset_that_does_not_load_without_workers_spoils_nothing():
+    assert not found(SICK.but(rates={16: 250.0}))[0].experiments
+    assert found(SICK.but(rates={2: 500.0, 16: 250.0}))[0].experiments
+
+
 def test_a_quota_counts_as_well_as_the_affinity_mask():
     (finding,) = found(SICK.but(workers=2, cpus=0.5, made_s=0.1, cpu_share=0.25, rates={1: 500.0, 2: 250.0}))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,5 +81,11 @@ def test_the_ladder_ends_begins_at_zero_and_never_exceeds_what_was_asked_for(que
 
 
 @given(QUESTIONS)
-def test_nothing_is_climbed_above_a_failure_at_zero(question):
-    assert climb(question, lambda workers: "error") == [0]
+def test_nothing_is_climbed_above_a_failure_at_zero_but_by_a_program_that_goes_well(question):
+    sick = dataclasses.replace(question, is_slow=False)
+    assert climb(sick, lambda workers: "error") == [0]
+
+
+def test_a_slow_program_that_needs_its_workers_is_climbed_all_the_same():
+    slow = Question(own=8, is_slow=True, cpus=2)
+    assert climb(slow, lambda workers: "ok" if workers else "error") == [0, 8, 2]

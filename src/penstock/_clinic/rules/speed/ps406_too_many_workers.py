@@ -101,7 +101,8 @@ class TooManyWorkers:
 
 def _better(slow: Slow) -> int | None:
     """The number of workers up to the CPUs that was best on the ladder, where it promises a gain."""
-    if slow.workers > MANY * slow.most_workers and slow.rates.get(0, 0.0) >= WORTH * _best_rate(slow):
+    alone = slow.rates.get(0)
+    if slow.workers > MANY * slow.most_workers and alone and alone >= WORTH * _best_rate(slow):
         fewer = [0]
     else:
         fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]

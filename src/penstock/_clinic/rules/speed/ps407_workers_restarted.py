@@ -28,8 +28,9 @@ from penstock._clinic.finding import Evidence, Experiment, Finding
 from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
-# Passes of the experiment: the first must start workers in any case.
-EPOCHS = 4
+# Passes of the experiment, at least and at most: the first must start workers in any case, and the more the
+# program itself makes, the less that counts.
+EPOCHS, MOST_EPOCHS = 4, 12
 # A program with an epoch or two pays the price of a start once or twice, and nobody minds.
 AGAIN, LOST_S = 3, 6.0
 # A program that takes so few batches from an iterator, and leaves it, does not go through epochs.
@@ -51,6 +52,7 @@ class WorkersRestarted:
 
     def _finding(self, slow: Slow) -> Finding:
         seen = slow.pace
+        epochs = max(EPOCHS, min(seen.passes, MOST_EPOCHS))
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -72,11 +74,11 @@ class WorkersRestarted:
             ),
             experiments=(
                 Experiment(
-                    title=f"{EPOCHS} epochs with persistent_workers=True",
+                    title=f"{epochs} epochs with persistent_workers=True",
                     change=Change(settings={"persistent_workers": True}),
                     measure="faster",
                     ratio=WORTH,
-                    epochs=EPOCHS,
+                    epochs=epochs,
                 ),
             ),
         )
