@@ -46,6 +46,7 @@ ALL: dict[str, type[Mend]] = {
         of_processes.SocketTimeout,
         of_processes.ShareByDescriptor,
         of_processes.ReuseIterator,
+        of_processes.ShortTempdir,
         of_processes.InnerWorkersZero,
         of_processes.EqualRanks,
         of_threads.RestartThreads,

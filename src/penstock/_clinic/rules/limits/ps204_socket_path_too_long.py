@@ -28,6 +28,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
 from penstock._clinic.said import first_said, loader_of
+from penstock._clinic.trying import mended
 from penstock._lab.plan import Change
 
 _TEXT = re.compile(r"AF_UNIX path too long")
@@ -71,6 +72,9 @@ class SocketPathTooLong:
             ),
             where=loader.site if loader else None,
             loader=loader.key if loader else None,
-            experiments=(Experiment(f"the same with TMPDIR={SHORT}", Change(env={"TMPDIR": SHORT})),),
+            experiments=(
+                Experiment(f"the same with TMPDIR={SHORT}", Change(env={"TMPDIR": SHORT})),
+                mended(f"short-tempdir:{SHORT}", f"the same with {SHORT} as the folder for sockets"),
+            ),
             stopped_at_s=found.failure.at_s if found.failure else found.trial.seconds,
         )

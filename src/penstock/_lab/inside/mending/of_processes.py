@@ -169,6 +169,22 @@ def _alike(loader: Any) -> tuple[Any, ...]:
     return id(loader.dataset), loader.batch_size, loader.num_workers, type(loader.sampler)
 
 
+class ShortTempdir(Mend):
+    """Sockets of multiprocessing lie in the folder of the argument, wherever the program wants them."""
+
+    name: ClassVar[str] = "short-tempdir"
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """Before a worker is started, and before a batch opens the first socket."""
+        import tempfile
+        from multiprocessing import process
+
+        del loader, number
+        tempfile.tempdir = self.argument
+        config: Any = getattr(process.current_process(), "_config", {})
+        config.pop("tempdir", None)  # the folder that was made below the old one
+
+
 class InnerWorkersZero(Mend):
     """Loaders that are made inside a worker get num_workers=0. See `Mends.settings`."""
 
