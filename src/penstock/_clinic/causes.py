@@ -106,7 +106,13 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
     "exception-not-picklable": ("dataset-raises", "result-not-picklable"),
     "exception-type-lost": ("dataset-raises",),
     "nested-workers": ("dataset-raises",),
-    "handle-shared-across-fork": ("dataset-raises", "bad-sample", "worker-segfault", "blocking-io"),
+    "handle-shared-across-fork": (
+        "dataset-raises",
+        "bad-sample",
+        "worker-segfault",
+        "blocking-io",
+        "rng-repeated",
+    ),
     # One slowness, one leading cause: the most specific first, hand-over and starving in general last.
     "iterator-rebuilt-each-step": (
         "workers-restarted",

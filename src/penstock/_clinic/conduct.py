@@ -181,8 +181,11 @@ class Bench:
         rounds: list[tuple[Trial, Trial]] = []
         while len(rounds) < judge.ROUNDS and not _is_hopeless(rounds, experiment, key):
             before = None if rounds else self._rung(plan)
-            wanted = 2 * (judge.ROUNDS - len(rounds)) - (before is not None)
-            if not self.trials.has_time(plan, times=wanted):
+            known = before is not None and self._rung(before.plan.plus(experiment.change)) is not None
+            wanted = 2 * (judge.ROUNDS - len(rounds)) - (before is not None) - known
+            if not self.trials.has_time(plan, times=wanted) and not known:
+                if _is_decisive(rounds, key):
+                    break
                 return Proof("not-tested", f"{experiment.title}: no time was left to compare")
             pair = self._round(plan, experiment, before, len(rounds) + 1)
             if pair is None:
@@ -262,6 +265,14 @@ def _went_as_far(trial: Trial, plan: Plan) -> bool:
     return trial.plan.epochs >= plan.epochs and (
         plan.max_batches is None or trial.plan.max_batches == plan.max_batches
     )
+
+
+def _is_decisive(rounds: list[tuple[Trial, Trial]], key: str) -> bool:
+    """Whether one round says it all: by more than any hiccup of a machine."""
+    if not rounds:
+        return False
+    was, now = (judge.speed(trial, key) for trial in rounds[0])
+    return bool(was and now and now / was >= judge.DECISIVE)
 
 
 def _is_hopeless(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key: str) -> bool:

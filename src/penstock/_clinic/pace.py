@@ -311,6 +311,15 @@ def locked_share(trial: Trial) -> float | None:
     return sum(share for wait, share in worker_waits(trial).items() if "futex" in wait or "lock" in wait)
 
 
+def network_share(trial: Trial) -> float:
+    """How often a look found a worker waiting for another process or machine."""
+    return sum(
+        share
+        for wait, share in worker_waits(trial).items()
+        if any(name in wait for name in ("poll", "wait_woken", "sk_", "pipe", "nanosleep"))
+    )
+
+
 def busy_share(trial: Trial) -> float | None:
     """How often a look found a worker at work and not waiting for the next indices; None without looks.
 

@@ -57,6 +57,7 @@ class Slow:
     program_s: float = 0.0  # that the program spent in loops over any loader
     passes: tuple[IteratorSeen, ...] = ()
     locked_share: float | None = None  # of the looks at workers, where there were enough
+    network_share: float = 0.0  # of the looks at workers: in a socket, a pipe, or asleep
 
     @property
     def workers(self) -> int:
@@ -111,10 +112,20 @@ class Slow:
 
     @property
     def makes_batches_all_the_time(self) -> bool:
-        """Whether the making of batches is what takes the time: workers are hardly ever without work."""
+        """Whether the making of batches is what takes the time: workers are hardly ever without work.
+
+        A worker that waits for an answer over a network looks idle; the time that it spent in the dataset
+        tells.
+        """
         if self.busy_share is not None and self.workers:
-            return self.busy_share >= BUSY
+            return self.busy_share >= BUSY or (self.waits and self.made_share >= BUSY)
         return self.hand_over_share < 1 / 3
+
+    @property
+    def made_share(self) -> float:
+        """How much of the time of all workers was spent in the dataset and in collate."""
+        worked_s = self.work.batch_s * self.pace.batches
+        return worked_s / (self.workers * self.pace.seconds) if self.workers and self.pace.seconds else 0.0
 
     def hands_over(self, share: float) -> bool:
         """Whether hand-over is at least this share of the waiting.
@@ -214,6 +225,7 @@ def _slow(facts: Facts, trial: Trial, loader: LoaderSeen, program_s: float) -> S
         program_s=program_s,
         passes=trial.of(loader.key),
         locked_share=pace.locked_share(trial),
+        network_share=pace.network_share(trial),
     )
 
 

@@ -56,6 +56,19 @@ def test_seeded_random_samples_are_left_alone():
     assert not found(trial(samples=samples(range(10), worker=0)), rung)
 
 
+def test_random_samples_are_no_excuse_when_several_stored_ones_are_seen_to_change():
+    drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
+    drawn = tuple(zero(fetches=drawn).fetches)
+    elsewhere = trial(samples=samples(range(500, 510), worker=0))
+
+    def changed(*paths):
+        seen = loader(dataset=DatasetSeen(type="Pictures", length=10, mutated=paths))
+        return zero(loaders=(seen,), samples=DRIFTING, fetches=drawn)
+
+    assert found(elsewhere, changed("dataset.data[0]", "dataset.data[1]", "dataset.data[2]"))
+    assert not found(elsewhere, changed("dataset.mean", "dataset.count"))
+
+
 def test_seeded_samples_that_fresh_workers_repeat_are_found():
     drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
 

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock._lab.inside import frames, kinds, mainfile, pickling
-from penstock._lab.inside.walk import LEAVES, is_data, used_globals, walk
+from penstock._lab.inside.walk import LEAVES, attributes, is_data, used_globals, walk
 
 ROOTS = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler", "generator")
 MOST_THINGS = 80
 MOST_S = 0.5  # for one loader
-LARGE = 10_000  # elements of a list of Python objects from which on it is told
+LARGE = 10_000  # Python objects in a container from which on it is told
+NESTED = 64  # elements, each of which may hold many
 _SAMPLED = 100  # elements that are weighed
+_WEIGHED_DEEP, _WEIGHED_WIDE = 5, 32
 _CLASSES_DEEP = 3
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
@@ -89,7 +91,7 @@ class _Search:
         elif not is_global and self._is_lost(value):
             named = value if hasattr(value, "__qualname__") else type(value)
             self._thing(path, "main-class", value, is_global=is_global, detail=named.__qualname__)
-        elif isinstance(value, (list, tuple, dict)) and len(value) >= LARGE:
+        elif isinstance(value, (list, tuple, dict)) and len(value) >= NESTED:
             self._large(path, value)
 
     def _is_lost(self, value: Any) -> bool:
@@ -117,7 +119,7 @@ class _Search:
 
     def _large(self, path: str, value: Any) -> None:
         count, nbytes = weigh(value)
-        if count:
+        if count >= LARGE:
             thing = {"path": path, "kind": "large-list", "type": _type_name(value)}
             self.things.append({**thing, "count": count, "nbytes": nbytes})
 
@@ -181,7 +183,7 @@ def weigh(value: Any) -> tuple[int, int]:
         return 0, 0
     objects = nbytes = 0
     for each in picked:
-        more, size = _weight(each, 3)
+        more, size = _weight(each, _WEIGHED_DEEP)
         objects, nbytes = objects + more, nbytes + size
     share = len(elements) / len(picked)
     return int(objects * share), int(nbytes * share) + sys.getsizeof(value)
@@ -189,12 +191,23 @@ def weigh(value: Any) -> tuple[int, int]:
 
 def _weight(value: Any, deepest: int) -> tuple[int, int]:
     objects, nbytes = 1, sys.getsizeof(value, 64)
-    if deepest and isinstance(value, (list, tuple, dict)):
-        inner = list(value.values()) if isinstance(value, dict) else value
-        for part in inner[:50]:
-            more, size = _weight(part, deepest - 1)
-            objects, nbytes = objects + more, nbytes + size
-    return objects, nbytes
+    parts = _parts(value) if deepest else []
+    for part in parts[:_WEIGHED_WIDE]:
+        more, size = _weight(part, deepest - 1)
+        objects, nbytes = objects + more, nbytes + size
+    rest = max(1.0, len(parts) / _WEIGHED_WIDE)
+    return int(objects * rest), int(nbytes * rest)
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a container, or an object of the program's own classes, holds."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if type(value) in LEAVES or is_data(value) or isinstance(value, type):
+        return []
+    return [part for _, part in attributes(value)]
 
 
 def descriptor(value: Any) -> int | None:

@@ -23,7 +23,8 @@ differ because the program sets an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,6 +40,8 @@ from penstock._lab.record import LoaderSeen, Trial
 FEW = 2
 # Of those, what must have changed to be worth an alarm.
 DRIFTS = 0.05
+# Arrays of one container that have changed, to be told from statistics that a dataset keeps.
+SEVERAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,15 @@ def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
     is_reproducible = drift.fresh.both >= FEW and drift.fresh.share < DRIFTS
     if not is_reproducible and not drift.paths:
         return None  # another process gives other contents: chance, not drift
+    if _are_samples(drift.paths):
+        return drift  # whatever else is drawn by chance
     return drift if not _draws(zero, loader) or _is_steady_in_workers(facts, loader) else None
+
+
+def _are_samples(paths: Sequence[str]) -> bool:
+    """Whether several arrays of one container have changed: samples that are stored, not statistics kept."""
+    places = Counter(path.rpartition("[")[0] for path in paths if path.endswith("]"))
+    return any(count >= SEVERAL for count in places.values())
 
 
 def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading:

@@ -31,6 +31,8 @@ from penstock._lab.plan import Change
 
 # A sample that reads less than this waits for something else: a sleep, a lock, another process.
 READS_NBYTES = 512
+# What comes over a network is not counted as read: workers are found waiting for it instead.
+NETWORK = 0.5
 # Reading is a part of every training: it must cost more than a start of workers does.
 LONG = 2
 
@@ -90,7 +92,8 @@ class StorageBound:
 
 
 def _waits_for_reads(slow: Slow) -> bool:
-    if not slow.waits or slow.work.sample_read_nbytes < READS_NBYTES:
+    reads = slow.work.sample_read_nbytes >= READS_NBYTES
+    if not slow.waits or not (reads or (slow.workers and slow.network_share >= NETWORK)):
         return False
     if slow.lock is not None or slow.pace.epoch_wait_s < LONG * slow.worth_s:
         return False

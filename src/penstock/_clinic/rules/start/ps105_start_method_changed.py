@@ -63,7 +63,8 @@ class StartMethodChanged:
         return Finding(
             code=self.code,
             cause=self.cause,
-            severity="error",
+            # Who sets it in the program itself may mean it: what workers cannot get is then said first.
+            severity="error" if setter is None else "warning",
             message=(
                 f"{loader_named(loader)} names no start method and gets {how} ({who}), but the program relies"
                 f" on fork: {short(f'{case.failure.type}: {case.failure.text}', 90)}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock._lab.inside import kinds, pickling
+from penstock._lab.inside import kinds, pickling, things
 from penstock._lab.inside.batches import is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError
 from penstock._lab.inside.mending.trees import change_leaves, swap
@@ -188,13 +188,21 @@ class NoLocks(Mend):
     name: ClassVar[str] = "no-locks"
 
     def in_worker(self, dataset: Any) -> None:
-        """Free locks in the places of locks."""
-        if not swap(dataset, _is_lock, _freed):
+        """Free locks in the places of locks, and of those that files have."""
+        fcntl.flock = fcntl.lockf = lambda *_: None
+        if not swap(dataset, _is_lock, _freed) and not _locks_files(dataset):
             raise MendError("no lock was found on the dataset")
 
 
 def _is_lock(value: Any) -> bool:
     return kinds.kind_of(value) in {"lock", "mp-lock"} and hasattr(value, "acquire")
+
+
+def _locks_files(dataset: Any) -> bool:
+    """Whether a module of the dataset's classes uses locks of files."""
+    kinds_ = {type(value) for _, value, _ in walk(dataset, "dataset", most=200)}
+    modules = filter(None, (sys.modules.get(kind.__module__) for kind in kinds_))
+    return any(held is fcntl for module in modules for held in list(vars(module).values()))
 
 
 def _freed(value: Any) -> Any:
@@ -219,6 +227,23 @@ class FreeLock:
     def locked(self) -> bool:
         """Never."""
         return False
+
+    def notify(self, *_: Any) -> None:
+        """Nobody waits."""
+
+    notify_all = notify
+
+    def wait(self, *_: Any) -> bool:
+        """As if somebody had notified, a moment later."""
+        time.sleep(_PAUSE_S)
+        return True
+
+    def wait_for(self, predicate: Any, timeout: float | None = None) -> bool:
+        """Until it is so, or for `timeout`."""
+        end = time.monotonic() + (60.0 if timeout is None else timeout)
+        while not (is_so := bool(predicate())) and time.monotonic() < end:
+            self.wait()
+        return is_so
 
     def __enter__(self) -> bool:
         return True
@@ -312,7 +337,9 @@ class PackLists(Mend):
 
 
 def _is_large(value: Any) -> bool:
-    return type(value) in (list, tuple, dict) and len(value) >= _LARGE
+    if type(value) not in (list, tuple, dict):
+        return False
+    return len(value) >= _LARGE or (len(value) >= things.NESTED and things.weigh(value)[0] >= _LARGE)
 
 
 def _pack(value: Any) -> Any:
