@@ -262,10 +262,12 @@ class Exam:
 
     def _fires(self, finding: Finding, trial: Trial) -> bool:
         """Whether a finding would be made on another trial."""
-        facts = Facts(None, trial, tuple(rung for rung in self.rungs if summary.workers_of(rung) == 0))
+        rungs = tuple(rung for rung in self.rungs if summary.workers_of(rung) == 0)
+        facts = Facts(self.source, trial, rungs)
         is_moved = bool(trial.plan.change.patched)  # a patch moves lines, and loaders are known by theirs
         for rule in self.practice.rules:
-            if rule.code != finding.code or not rule.needs <= facts.at_hand:
+            # What the source alone says, it says of every trial.
+            if rule.code != finding.code or not rule.needs <= facts.at_hand or "source" in rule.needs:
                 continue
             with contextlib.suppress(Exception):
                 if any(is_moved or each.loader in {None, finding.loader} for each in rule.check(facts)):

@@ -32,6 +32,13 @@ def test_workers_that_begin_in_one_state_are_found():
     assert finding.prescription.fix.arguments == {"path": "dataset.rng"}
 
 
+def test_a_generator_on_the_collate_function_counts_though_samples_are_the_same():
+    observed = trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}", "collate_fn.generator")))
+
+    assert found(observed, SETTLED)
+    assert not found(trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}"))), SETTLED)
+
+
 def test_epochs_that_begin_in_one_state_are_found():
     own = drawing(lambda worker, number: f"{worker} {number}")
     observed = trial(fetches=(*fetches(4, rngs=own), *fetches(4, iterator=1, rngs=own)))

@@ -239,7 +239,7 @@ class Fetches:
         from penstock._lab.inside.state import State
 
         if self._state is None:
-            self._state = State(dataset)
+            self._state = State(dataset, self._true[2])
         self._is_told = self._may_tell()
         self._is_weighed = self._is_told or time.monotonic() - self._weighed_at >= WEIGHED_S
         self._state.before(is_told=self._is_told)

@@ -35,23 +35,25 @@ class Lazy:
 class State:
     """Follows one dataset."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, collate_fn: Any = None) -> None:
         self._rngs: list[tuple[str, Any]] = []
         self._containers: list[tuple[str, Any]] = []
         self._lazy: dict[str, Lazy] = {}
         self._find(dataset)
+        self._find(collate_fn, "collate_fn")
+        self._containers += list(self._lazy.items())[: _MOST_CONTAINERS - len(self._containers)]
         self._slots = {path for path, value in self._containers if _has_slots(value)}
         self._first = {path: self._sized(path, value) for path, value in self._containers}
         self._before: dict[str, str] = {}
 
-    def _find(self, dataset: Any) -> None:
+    def _find(self, root: Any, name: str = "dataset") -> None:
         numpy: Any = sys.modules.get("numpy")
         torch: Any = sys.modules["torch"]
         kinds: list[Any] = [random.Random, torch.Generator]
         if numpy is not None:
             kinds += [numpy.random.Generator, numpy.random.RandomState]
         seen: set[int] = set(map(id, _own()))
-        for path, value in _reachable(dataset):
+        for path, value in _reachable(root, name):
             if id(value) in seen:
                 continue
             seen.add(id(value))
@@ -62,8 +64,6 @@ class State:
                 self._containers.append((path, value))
             else:
                 self._note_lazy(value)
-        room = _MOST_CONTAINERS - len(self._containers)
-        self._containers += list(self._lazy.items())[:room]
 
     def _note_lazy(self, value: Any) -> None:
         kind = type(value)
@@ -122,9 +122,9 @@ class State:
         return found
 
 
-def _reachable(dataset: Any) -> Any:
+def _reachable(root: Any, name: str) -> Any:
     kinds: set[type] = set()
-    for path, value, depth in walk(dataset, "dataset", most=3_000, deepest=5):
+    for path, value, depth in walk(root, name, most=3_000, deepest=5):
         yield path, value
         kind = type(value)
         if kind not in kinds and depth <= _CLASSES_DEEP and _is_users(kind):

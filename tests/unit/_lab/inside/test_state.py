@@ -47,3 +47,28 @@ def test_containers_that_grow_are_told_wherever_they_are():
     assert state.after()["caches"] == {"dataset.seen": 3, f"{__name__}.CACHE": 3, f"{__name__}.load": 3}
     state.shrink()
     assert (data.seen, CACHE, load.cache_info().currsize, data.fixed) == ([], {}, 0, [1, 2])
+
+
+class Part:
+    def __init__(self):
+        self.decoded = None
+
+
+class Lazily:
+    def __init__(self):
+        self.parts = {"a": Part(), "b": Part()}
+
+
+def test_attributes_that_are_filled_when_first_asked_for_are_a_cache():
+    data = Lazily()
+    state = State(data)
+    data.parts["a"].decoded = b"much"
+    assert state.after()["caches"] == {"Part.decoded": 1}
+    state.shrink()
+    assert data.parts["a"].decoded is None
+
+
+def test_a_generator_on_the_collate_function_is_followed():
+    state = State([1], Data())
+    state.before(is_told=True)
+    assert "collate_fn.rng" in state.after()["rngs"]

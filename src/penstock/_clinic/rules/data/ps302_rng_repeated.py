@@ -41,6 +41,7 @@ from penstock._lab.record import LoaderSeen, Trial
 MOVES = 2
 # Of what was read twice, what must differ: below it samples do not depend on chance.
 RANDOM = 0.1
+COLLATE = "collate_fn"  # generators on it
 # Of a stream's contents that come again in another pass, what shows that only the order is left to chance.
 SETTLED = 0.3
 # torch's own names for the generators that it seeds.
@@ -73,9 +74,13 @@ class RngRepeated:
         facts = facts.one_rank
         for loader in facts.loaders:
             chance = _chance(facts, loader)
-            if chance is not None and chance < RANDOM:
-                continue
-            repeats = [each for trial in facts.trials for each in _repeats(trial, loader)]
+            is_steady = chance is not None and chance < RANDOM
+            repeats = [
+                each
+                for trial in facts.trials
+                for each in _repeats(trial, loader)
+                if not is_steady or each.path.startswith(COLLATE)  # which changes batches, not samples
+            ]
             if repeats:
                 worst = max(repeats, key=lambda each: (len(each.workers), each.epochs))
                 yield self._finding(loader, worst, chance)

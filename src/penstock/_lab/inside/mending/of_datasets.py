@@ -159,9 +159,18 @@ class SlowSeek:
 
 
 class ReseedRngObjects(Mend):
-    """Random generators kept in the dataset are seeded for each worker and pass."""
+    """Random generators kept in the dataset or the collate function are seeded for each worker and pass."""
 
     name: ClassVar[str] = "reseed-rng-objects"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._collate: Any = None
+
+    def before_iter(self, loader: Any, number: int) -> None:
+        """In the consumer: forked workers have it too."""
+        del number
+        self._collate = loader.collate_fn
 
     def of_pass(self, dataset: Any, number: int) -> Any:
         """In a worker only: in the consumer there is just one."""
@@ -173,9 +182,8 @@ class ReseedRngObjects(Mend):
         if info is None:
             return dataset
         known = {"rng", "torch-generator"}
-        found = [
-            (path, value) for path, value, _ in walk(dataset, "dataset") if kinds.kind_of(value) in known
-        ]
+        parts = (*walk(dataset, "dataset"), *walk(self._collate, "collate_fn"))
+        found = [(path, value) for path, value, _ in parts if kinds.kind_of(value) in known]
         if not found:
             raise MendError("no generator was found on the dataset")
         rng_objects.reseed(found, int(info.seed) + (number << 32), info.id)
