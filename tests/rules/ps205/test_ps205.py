@@ -83,3 +83,13 @@ def test_what_dead_programs_left_is_the_root_when_there_is_no_room():
 
     assert finding.severity == "error"
     assert finding.experiments[0].change.shm_bytes == 64 * MB
+
+
+def test_segments_of_the_programs_own_that_have_filled_the_mount_are_the_cause():
+    killed = (Death(pid=9, worker=0, status=-signal.SIGBUS),)
+    names = tuple(f"psm_{number:04}" for number in range(40))
+
+    (finding,) = found(trial(outcome="crash", deaths=killed, left_shm=names))
+
+    assert finding.severity == "error"
+    assert not found(trial(outcome="crash", deaths=killed, left_shm=names[:1]))

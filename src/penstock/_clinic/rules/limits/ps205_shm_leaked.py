@@ -36,6 +36,8 @@ from penstock._lab.record import LoaderSeen, Trial
 
 _TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
 
+# What Python calls the segments of `SharedMemory`, and how many of them are no accident.
+OWN, SEVERAL = "psm_", 8
 # Of the mount, taken by dead programs: from there on the next program feels it.
 CROWDED = 0.25
 
@@ -53,19 +55,20 @@ class ShmLeaked:
         if trial is None:
             return
         # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS:
-        # then a full mount is the cause (PS201).
-        own = None if is_out_of_shm(trial) else _left(trial) or _tracked(trial)
+        # then a full mount is the cause (PS201), unless names of the program's own have filled it.
+        is_full = is_out_of_shm(trial)
+        own = _left(trial, only=OWN) if is_full else _left(trial) or _tracked(trial)
         if own is not None:
-            yield self._finding(facts, own)
+            yield self._finding(facts, own, is_full=is_full)
         elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
             yield self._stale(trial)
 
-    def _finding(self, facts: Facts, evidence: Evidence) -> Finding:
+    def _finding(self, facts: Facts, evidence: Evidence, *, is_full: bool) -> Finding:
         loader = _named_files(facts)
         return Finding(
             code=self.code,
             cause=self.cause,
-            severity="warning",
+            severity="error" if is_full else "warning",
             message=f"the program leaves shared memory behind: {evidence.value}",
             prescription=_prescription(loader),
             evidence=(evidence, *_strategy(loader)),
@@ -100,14 +103,16 @@ class ShmLeaked:
         )
 
 
-def _left(trial: Trial) -> Evidence | None:
-    """Names left by a program that ended on its own: one that the exam ended could not clean up."""
-    if not trial.left_shm or trial.ended_by != "itself":
+def _left(trial: Trial, *, only: str = "") -> Evidence | None:
+    """Names left by a program that ended on its own: one that the exam ended could not clean up.
+
+    `only` those that begin so, and then several: a worker that dies leaves the one that it was filling.
+    """
+    left = [name for name in trial.left_shm if name.startswith(only)]
+    if len(left) < (SEVERAL if only else 1) or trial.ended_by != "itself":
         return None
-    names = amounts.listed(trial.left_shm, 3)
-    return Evidence(
-        "left in /dev/shm", f"{amounts.count(len(trial.left_shm), 'file')} ({names})", "observed run"
-    )
+    named = f"{amounts.count(len(left), 'file')} ({amounts.listed(left, 3)})"
+    return Evidence("left in /dev/shm", named, "observed run")
 
 
 def _tracked(trial: Trial) -> Evidence | None:
