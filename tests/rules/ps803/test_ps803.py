@@ -66,3 +66,15 @@ def test_a_full_machine_is_something_else():
 
     assert found(hung(worker(0), stderr=said)) == []
     assert found(trial(stderr=FED)) == []
+
+
+def test_a_queue_that_stayed_empty_because_a_worker_died_is_something_else():
+    traceback = """Traceback (most recent call last):
+  File "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1291, in _try_get_data
+  File "/usr/lib/python3.11/multiprocessing/queues.py", line 114, in get
+_queue.Empty
+"""
+    text = "DataLoader worker (pid(s) 13059) exited unexpectedly"
+    ended = failure(text, kind="RuntimeError", traceback=traceback, phase="program", is_fatal=True)
+
+    assert found(trial(outcome="error", failures=(ended,))) == []

@@ -35,7 +35,7 @@ from penstock._clinic.trying import mended, ours, with_workers
 from penstock._lab.record import LoaderSeen, Trial
 
 _TRANSPORT = re.compile(
-    r"exited unexpectedly|killed by signal|timed out|Connection|Pipe|EOFError|FileNotFound|OSError|^Empty"
+    r"exited unexpectedly|killed by signal|timed out|Connection|Pipe|EOFError|FileNotFound|OSError|\bEmpty\b"
 )
 _TYPE = re.compile(r"(?:cannot|can't) pickle (?:local object )?'?<?([^'>]+?)'?(?: object)?$", re.IGNORECASE)
 
