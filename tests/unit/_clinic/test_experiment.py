@@ -136,6 +136,18 @@ def timed(wait):
     return Trial(plan=plan, iterators=(seen,))
 
 
+def test_one_round_is_enough_when_it_is_decisive():
+    assert faster(FASTER, [(timed(0.4), timed(0.1))], KEY).status == "verified"
+    assert faster(FASTER, [(timed(0.2), timed(0.1))], KEY).status == "not-tested"
+
+
+def test_samples_of_which_hardly_any_is_as_it_was_prove_nothing():
+    reference = Trial(samples=samples(*((index, "a") for index in range(10))))
+    wrong = Trial(samples=samples(*((index, "x") for index in range(10))))
+    other = Trial(samples=samples(*((index, "y") for index in range(9)), (9, "a")))
+    assert same("t", wrong, other, reference, KEY).status == "not-tested"
+
+
 def test_speed_is_verified_when_every_round_agrees_and_the_median_is_enough():
     proof = faster(FASTER, [(timed(0.2), timed(0.1)), (timed(0.2), timed(0.12))], KEY)
     assert proof.status == "verified"

@@ -236,3 +236,8 @@ def test_loaders_of_one_line_that_differ_stay_apart():
 
 def test_too_few_looks_say_nothing_of_locks():
     assert pace.locked_share(Trial(vitals=(Vitals(1.0, worker_waits=("futex_do_wait",)),))) is None
+
+
+def test_workers_that_wait_for_an_answer_are_told_from_those_that_compute():
+    looks = Trial(vitals=(Vitals(1.0, worker_waits=("poll_schedule_timeout", "", "wait_woken", "futex")),))
+    assert pace.network_share(looks) == 0.5

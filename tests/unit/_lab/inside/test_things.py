@@ -165,6 +165,14 @@ def test_what_no_walk_knows_is_found_by_trying():
     assert seen["dataset.deep[0]"]["error"] == "TypeError: not me"
 
 
+def test_a_short_list_of_objects_that_hold_many_is_large_too():
+    nested = [Holder(atoms=[Slotted((1.5, 2.5)) for _ in range(100)]) for _ in range(70)]
+    count, nbytes = things.weigh(nested)
+    assert 70 * 400 <= count <= 70 * 600
+    assert nbytes > 70 * 100 * 100
+    assert found(Holder(molecules=nested))["dataset.molecules"]["kind"] == "large-list"
+
+
 def test_large_lists_are_weighed():
     seen = found(Holder(names=[f"name {i}" for i in range(20_000)], rows=[torch.zeros(1)] * 20_000))
     assert seen["dataset.names"]["count"] == 20_000
