@@ -40,6 +40,7 @@ class Ill:
     text: str = ""
     index: Any = None
     status: int | None = None  # of the first process that died of it
+    loader: str | None = None  # at which it happened, where that is known
 
     def __str__(self) -> str:
         if self.kind == "hang":
@@ -64,7 +65,8 @@ def ill(trial: Trial, key: str | None) -> Ill | None:
         return Ill(trial.outcome, "" if status in {0, None} else f"status {status}", status=died)
     kind = "error" if trial.outcome == "ok" else trial.outcome
     first = unwrap(first)
-    return Ill(kind, first.type, _first_line(first.text), first.index, died)
+    where = first.loader or next((each.loader for each in trial.failures if each.loader), None)
+    return Ill(kind, first.type, _first_line(first.text), first.index, died, where)
 
 
 def _first_line(text: str) -> str:
@@ -102,7 +104,8 @@ def gone(
     further = progress(after, key) > progress(before, key)
     if now is None:
         return Proof("verified", f"{title}: {was} is gone", **told)
-    if _is_same(was, now):
+    is_elsewhere = further and was.loader == key and now.loader not in {None, key}
+    if _is_same(was, now) and not is_elsewhere:
         return Proof("refuted", f"{title}: {was} stays", **told)
     if further or (brings and now.name.endswith(brings)):
         return Proof("verified", f"{title}: {was} is gone, and {now} comes after it", **told)

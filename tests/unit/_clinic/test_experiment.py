@@ -66,6 +66,15 @@ def test_a_silent_ill_is_judged_by_the_rule_itself():
     assert gone("t", sick, HUNG, KEY, fires).status == "not-tested"
 
 
+def test_the_same_error_of_another_loader_later_on_does_not_refute_the_cure_of_this_one():
+    def failed(key, batches):
+        failure = Failure("TypeError", "cannot pickle", loader=key, is_fatal=True)
+        return Trial(outcome="error", iterators=(passed(batches),), failures=(failure,))
+
+    assert gone("t", failed(KEY, 0), failed("val.py:9#0", 5), KEY).status == "verified"
+    assert gone("t", failed(KEY, 0), failed(KEY, 5), KEY).status == "refuted"
+
+
 def test_an_error_in_place_of_silence_is_proof_when_the_change_is_meant_to_bring_it():
     sick = well(batches=9)
     raised = Trial(outcome="error", failures=(Failure("RuntimeError", loader=KEY, is_fatal=True),))

@@ -103,6 +103,7 @@ class IterableNotSharded:
                 Experiment(
                     title="the same loader with the stream divided among its workers",
                     change=Change(mends=("shard-iterable",)),
+                    measure="silent",
                 ),
             ),
         )

@@ -110,10 +110,10 @@ def _experiment(repeat: _Repeat) -> Experiment:
     epochs = 1 if len(repeat.workers) > 1 else 2
     if repeat.is_global:
         change = Change(settings={"worker_init_fn": None})
-        return Experiment("the same loader without worker_init_fn", change, epochs=epochs)
+        return Experiment("the same loader without worker_init_fn", change, "silent", epochs=epochs)
     change = Change(mends=("reseed-rng-objects",))
     return Experiment(
-        "the same loader, its generators seeded in each worker and epoch", change, epochs=epochs
+        "the same loader, its generators seeded in each worker and epoch", change, "silent", epochs=epochs
     )
 
 
