@@ -6,7 +6,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock._lab.inside.weighing import weight
+
 _MOST = 5_000  # values of one batch that are looked at
+_MANY, _PICKLED = 1_000, 9  # values from which on their number is reckoned; bytes of a number in a pickle
 _WATCHED = 2  # tensors of a batch that are watched for being kept
 _LONG = 64  # numbers of a list
 _SHALLOW = frozenset({int, float, bool, complex, type(None)})
@@ -63,9 +66,10 @@ def nbytes(value: Any) -> int:
 
 def facts(batch: Any, size: int | None, *, is_batched: bool) -> dict[str, Any]:
     """How many tensors and bytes; what is no tensor goes through a pipe, pickled."""
-    tensors = total = pickled = 0
+    tensors = total = pickled = looked_at = 0
     rows = None
     for value in leaves(batch):
+        looked_at += 1
         if is_tensor(value):
             tensors += 1
             total += nbytes(value)
@@ -73,6 +77,8 @@ def facts(batch: Any, size: int | None, *, is_batched: bool) -> dict[str, Any]:
                 rows = int(value.shape[0])
         else:
             pickled += _pickled(value)
+    if looked_at > _MANY and not tensors:  # more than are looked at one by one
+        pickled = max(pickled, weight(batch)[0] * _PICKLED)
     return {
         "tensors": tensors,
         "nbytes": total,

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock._lab.inside import frames, kinds, mainfile, pickling
-from penstock._lab.inside.walk import LEAVES, attributes, is_data, used_globals, walk
+from penstock._lab.inside.walk import LEAVES, used_globals, walk
+from penstock._lab.inside.weighing import weigh
 
 ROOTS = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler", "generator")
 MOST_THINGS = 80
 MOST_S = 0.5  # for one loader
 LARGE = 10_000  # Python objects in a container from which on it is told
 NESTED = 64  # elements, each of which may hold many
-_SAMPLED = 100  # elements that are weighed
-_WEIGHED_DEEP, _WEIGHED_WIDE = 5, 32
 _CLASSES_DEEP = 3
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
@@ -172,42 +171,6 @@ def _reachable(root: Any, name: str) -> Iterator[tuple[str, Any, int]]:
         module = sys.modules.get(kind.__module__)
         if frames.is_user_code(getattr(module, "__file__", None) or "<stdin>"):
             yield from ((path, value, -1) for path, value in used_globals(kind))
-
-
-def weigh(value: Any) -> tuple[int, int]:
-    """Python objects in a large container, and about their bytes; (0, 0) when it holds blocks of numbers."""
-    elements = list(value.values()) if isinstance(value, dict) else value
-    step = max(1, len(elements) // _SAMPLED)
-    picked = [elements[place] for place in range(0, len(elements), step)][:_SAMPLED]
-    if not picked or sum(is_data(each) for each in picked) > len(picked) // 2:
-        return 0, 0
-    objects = nbytes = 0
-    for each in picked:
-        more, size = _weight(each, _WEIGHED_DEEP)
-        objects, nbytes = objects + more, nbytes + size
-    share = len(elements) / len(picked)
-    return int(objects * share), int(nbytes * share) + sys.getsizeof(value)
-
-
-def _weight(value: Any, deepest: int) -> tuple[int, int]:
-    objects, nbytes = 1, sys.getsizeof(value, 64)
-    parts = _parts(value) if deepest else []
-    for part in parts[:_WEIGHED_WIDE]:
-        more, size = _weight(part, deepest - 1)
-        objects, nbytes = objects + more, nbytes + size
-    rest = max(1.0, len(parts) / _WEIGHED_WIDE)
-    return int(objects * rest), int(nbytes * rest)
-
-
-def _parts(value: Any) -> list[Any]:
-    """What a container, or an object of the program's own classes, holds."""
-    if isinstance(value, dict):
-        return list(value.values())
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    if type(value) in LEAVES or is_data(value) or isinstance(value, type):
-        return []
-    return [part for _, part in attributes(value)]
 
 
 def descriptor(value: Any) -> int | None:

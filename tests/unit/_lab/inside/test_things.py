@@ -16,6 +16,7 @@ import torch
 
 from penstock._lab.inside import kinds, mainfile, pickling, things
 from penstock._lab.inside.walk import walk
+from penstock._lab.inside.weighing import weigh
 
 LOCK = threading.Lock()
 
@@ -167,7 +168,7 @@ def test_what_no_walk_knows_is_found_by_trying():
 
 def test_a_short_list_of_objects_that_hold_many_is_large_too():
     nested = [Holder(atoms=[Slotted((1.5, 2.5)) for _ in range(100)]) for _ in range(70)]
-    count, nbytes = things.weigh(nested)
+    count, nbytes = weigh(nested)
     assert 70 * 400 <= count <= 70 * 600
     assert nbytes > 70 * 100 * 100
     assert found(Holder(molecules=nested))["dataset.molecules"]["kind"] == "large-list"

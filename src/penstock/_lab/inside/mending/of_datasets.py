@@ -18,6 +18,7 @@ from penstock._lab.inside.batches import is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError
 from penstock._lab.inside.mending.trees import change_leaves, swap
 from penstock._lab.inside.walk import walk
+from penstock._lab.inside.weighing import weigh
 
 _PAUSE_S = 0.002  # between seek and read, so that a race that is rare becomes common
 _LARGE = 10_000  # elements of a list that is packed
@@ -347,7 +348,7 @@ class PackLists(Mend):
 def _is_large(value: Any) -> bool:
     if type(value) not in (list, tuple, dict):
         return False
-    return len(value) >= _LARGE or (len(value) >= things.NESTED and things.weigh(value)[0] >= _LARGE)
+    return len(value) >= _LARGE or (len(value) >= things.NESTED and weigh(value)[0] >= _LARGE)
 
 
 def _pack(value: Any) -> Any:
