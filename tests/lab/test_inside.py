@@ -175,6 +175,7 @@ MENDED = [
     ("reader", "widen-races reopen-handles", "0"),
     ("rebuilt", "reuse-iterator", str([[i, i + 1, i + 2, i + 3] for i in (0, 4, 8, 12)])),
     ("remade", "reuse-iterator", str([[i, i + 1, i + 2, i + 3] for i in (0, 4, 8, 12)])),
+    ("unsent", "unsent-batches", str([[0, 1, 2, 3]] * 4)),
     ("kept threads", "drop-kept one-thread", f"False\n{[[1] * 4] * 4}"),
     ("raise", "skip-raising", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("exit", "skip-index:5", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),

@@ -158,7 +158,12 @@ LEADS_TO: dict[str, tuple[str, ...]] = {
         "too-many-workers",
         "not-fed-fast-enough",
     ),
-    "large-python-objects": ("workers-not-worth-it", "too-many-workers", "not-fed-fast-enough"),
+    "large-python-objects": (
+        "workers-not-worth-it",
+        "too-many-workers",
+        "transform-bound",
+        "not-fed-fast-enough",
+    ),
     "workers-restarted": ("workers-not-worth-it", "not-fed-fast-enough"),
     "workers-not-worth-it": ("not-fed-fast-enough",),
     "too-many-workers": (

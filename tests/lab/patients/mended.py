@@ -298,6 +298,7 @@ CASES = {
     "neighbours": neighbours,
     "rebuilt": rebuilt,
     "remade": remade,
+    "unsent": lambda: show(DataLoader(Slow(), 4, num_workers=1)),
     "rngs": rngs,
     "packed": packed,
     "lists": lists,

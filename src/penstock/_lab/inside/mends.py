@@ -23,6 +23,7 @@ ALL: dict[str, type[Mend]] = {
         of_samples.PackTensors,
         of_samples.TensorsForLists,
         of_samples.PlainResults,
+        of_samples.UnsentBatches,
         of_samples.CachedSamples,
         of_samples.SkipIndex,
         of_samples.SkipRaising,

@@ -102,3 +102,9 @@ def _experiments(slow: Slow) -> Iterator[Experiment]:
         measure="faster",
         ratio=WORTH,
     )
+    yield Experiment(
+        title="the same loader, its batches made but not sent",
+        change=Change(mends=("unsent-batches",)),
+        measure="faster",
+        ratio=WORTH,
+    )

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from penstock._lab.inside import pickling
 from penstock._lab.inside.batches import is_dense, is_tensor
@@ -147,6 +147,37 @@ class TensorsForLists(Mend, OfBatches):
             with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
                 return torch.tensor(value)
         return None
+
+
+class Again(NamedTuple):
+    """Stands for a batch that was made and not sent: the consumer gives its first one once more."""
+
+    worker: int
+
+
+class UnsentBatches(Mend, OfBatches):
+    """Batches are made, and only the first of each worker is sent: what is missing is the way alone."""
+
+    name: ClassVar[str] = "unsent-batches"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._is_sent = False
+        self._first: Any = None
+
+    def made(self, batch: Any) -> Any:
+        """The first batch, then a token."""
+        if self._is_sent:
+            return Again(os.getpid())
+        self._is_sent = True
+        return batch
+
+    def arrived(self, batch: Any) -> Any:
+        """The batch, or one that came before."""
+        if isinstance(batch, Again):
+            return self._first
+        self._first = batch
+        return batch
 
 
 class PlainResults(Mend, OfBatches):
