@@ -8,6 +8,7 @@ others. Its `[torch]` row then shows that the comparison is sound (torch agrees 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ import torch
 import torch.utils.data
 
 from .comparing import seed_everything
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -41,16 +44,21 @@ def _same_random_state_in_every_test():
     torch.set_rng_state(before[2])
 
 
-# What is asked of each start method, many times over. `make test` asks once; `make chaos` asks it all.
-_MANY_VARIANTS = {"test_mistakes.py", "test_seed_option.py"}
+# Tests by the hundred: their `[torch]` rows, which show that comparisons are sound, are left to `make chaos`.
+MANY = {"test_payloads.py", "test_map_style.py", "test_collate.py"}
 
 
 def pytest_collection_modifyitems(items):
-    """Mark as slow all but the first variant that starts clean workers, of each test with many of them."""
+    """Mark as slow what starts clean workers, seconds each, but for our own first variant; and see MANY."""
     seen = set()
     for item in items:
-        name = getattr(item, "originalname", None)
-        if item.path.name in _MANY_VARIANTS and "spawn" in item.name:
-            if (item.path, name) in seen:
-                item.add_marker(pytest.mark.slow)
-            seen.add((item.path, name))
+        if item.path.parent != HERE:
+            continue
+        variant = item.name.partition("[")[2]
+        name = (item.path, getattr(item, "originalname", None))
+        is_torch = variant.startswith("torch") or "-torch" in variant
+        is_clean = "spawn" in variant or "forkserver" in variant
+        if (is_torch and (is_clean or item.path.name in MANY)) or (is_clean and name in seen):
+            item.add_marker(pytest.mark.slow)
+        elif is_clean:
+            seen.add(name)
