@@ -268,16 +268,17 @@ def _went_as_far(trial: Trial, plan: Plan) -> bool:
 
 
 def _is_decisive(rounds: list[tuple[Trial, Trial]], key: str) -> bool:
-    """Whether one round says it all: by more than any hiccup of a machine."""
-    if not rounds:
-        return False
-    was, now = (judge.speed(trial, key) for trial in rounds[0])
-    return bool(was and now and now / was >= judge.DECISIVE)
+    """Whether a first round says it all: by more than any hiccup of a machine."""
+    return (_gain(rounds, key) or 0.0) >= judge.DECISIVE
 
 
 def _is_hopeless(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key: str) -> bool:
     """Whether a first round says that there is nothing to gain."""
-    if not rounds:
-        return False
-    was, now = (judge.speed(trial, key) for trial in rounds[0])
-    return bool(was and now and now / was < experiment.ratio * HOPELESS)
+    gain = _gain(rounds, key)
+    return gain is not None and gain < experiment.ratio * HOPELESS
+
+
+def _gain(rounds: list[tuple[Trial, Trial]], key: str) -> float | None:
+    """By how much the change was faster in the first round; None where nobody knows."""
+    was, now = (judge.speed(trial, key) for trial in rounds[0]) if rounds else (None, None)
+    return now / was if was and now else None

@@ -262,7 +262,7 @@ class Exam:
 
     def _fires(self, finding: Finding, trial: Trial) -> bool:
         """Whether a finding would be made on another trial."""
-        rungs = tuple(rung for rung in self.rungs if summary.workers_of(rung) == 0)
+        rungs = tuple(filter(_is_zero, self.rungs))
         facts = Facts(self.source, trial, rungs)
         is_moved = bool(trial.plan.change.patched)  # a patch moves lines, and loaders are known by theirs
         for rule in self.practice.rules:

@@ -9,6 +9,7 @@ import threading
 from types import FrameType
 from typing import Any, ClassVar
 
+from penstock._lab.inside.frames import is_user_code
 from penstock._lab.inside.mending.mend import Mend, MendError
 from penstock._lab.inside.walk import walk
 
@@ -94,7 +95,7 @@ class RebuildClients(Mend):
     def _remember(self, frame: FrameType | None) -> None:
         while frame is not None:
             code, values = frame.f_code, frame.f_locals
-            if code.co_name == "__init__" and code.co_argcount and not _is_library(code.co_filename):
+            if code.co_name == "__init__" and code.co_argcount and is_user_code(code.co_filename):
                 names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
                 owner, *positional = (values.get(name) for name in names[: code.co_argcount])
                 keywords = {name: values.get(name) for name in names[code.co_argcount :]}
@@ -109,7 +110,3 @@ class RebuildClients(Mend):
             raise MendError("no object that started a thread or connected was found on the dataset")
         for client, args, kwargs in clients:
             client.__init__(*args, **kwargs)
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith("<") or "site-packages" in file or f"{os.sep}lib{os.sep}python" in file
