@@ -166,6 +166,7 @@ class _Passes:
         self._seen = seen
         self._made: dict[tuple[int, str, int], dict[str, Any]] = {}
         self._iter_at: dict[tuple[int, str, int], float] = {}
+        self._news: dict[tuple[int, str, int], dict[str, str]] = {}  # by a worker's pid
         self._takers: dict[str, Callable[[tuple[int, str, int], dict[str, Any], Event], None]] = {
             "iter": self._iter,
             "started": self._started,
@@ -176,6 +177,10 @@ class _Passes:
 
     def take(self, event: Event) -> None:
         """One more event; others than those of iterators are passed over."""
+        if event["kind"] == "news":
+            self._news[event["pid"], str(event.get("loader")), int(event.get("number") or 0)] = dict(
+                event.get("changed") or {}
+            )
         taker = self._takers.get(event["kind"])
         if taker is None or not isinstance(event.get("loader"), str):
             return
@@ -198,8 +203,17 @@ class _Passes:
             if made.get("waiting_since_s") is None and key[0] in waiting and is_last:
                 made["waiting_since_s"] = quiet_since
             waits, steps = tuple(made.pop("waits", ())), tuple(made.pop("steps", ()))
+            made["workers_changed"] = self._workers_changed(key, made.get("workers", ()))
             found.append(IteratorSeen(**made, waits=waits, steps=steps))
         return tuple(sorted(found, key=lambda seen: seen.began_s))
+
+    def _workers_changed(self, key: tuple[int, str, int], pids: tuple[int, ...]) -> dict[str, str] | None:
+        told = [
+            news for (pid, *of), news in self._news.items() if of == [*key[1:]] and (pid in pids or not pids)
+        ]
+        if not told:
+            return None
+        return dict(set.intersection(*(set(each.items()) for each in told)))
 
     def _last_open(self, pid: int) -> tuple[int, str, int] | None:
         still = [

@@ -93,3 +93,12 @@ def test_an_attribute_that_nobody_reads_is_only_a_suspicion():
 
 def test_a_dataset_that_nobody_changed_is_left_alone():
     assert not found(trial(KEPT, iterators=(passed(), passed(1)), samples=SAME), READS)
+
+
+def test_workers_that_have_the_new_value_are_left_alone():
+    def later(theirs):
+        changed = {"dataset.epoch": "0 → 1"}
+        return (passed(), passed(1, changed=changed, workers_changed=theirs))
+
+    assert found(trial(KEPT, iterators=later({}), samples=SAME), READS)
+    assert not found(trial(KEPT, iterators=later({"dataset.epoch": "0 → 1"}), samples=SAME), READS)

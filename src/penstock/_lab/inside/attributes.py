@@ -17,15 +17,22 @@ _MOST = 200  # attributes that are looked at
 _NEAR = 2  # steps from the dataset to an object that may have been replaced
 _SEEN = "_penstock_attributes"
 
+Told = dict[str, tuple[Any, int]]
+
 
 def changed(loader: Any) -> dict[str, str]:
     """What persistent workers do not know; empty at the first pass, which remembers how it was."""
-    now = _told(loader.dataset)
     before = loader.__dict__.get(_SEEN)
     is_anew = loader.persistent_workers and getattr(loader, "_iterator", None) is None
     if before is None or is_anew:
-        loader.__dict__[_SEEN] = now
+        loader.__dict__[_SEEN] = told(loader.dataset)
         return {}
+    return news(before, loader.dataset)
+
+
+def news(before: Told, dataset: Any) -> dict[str, str]:
+    """What has changed since it was `told`, by path: "0 → 1"."""
+    now = told(dataset)
     both = [path for path in now if path in before and not _is_same(before[path], now[path])]
     # A part of something that was replaced is told with it.
     return {
@@ -35,9 +42,9 @@ def changed(loader: Any) -> dict[str, str]:
     }
 
 
-def _told(dataset: Any) -> dict[str, tuple[Any, int]]:
+def told(dataset: Any) -> Told:
     """By path: the value, which is kept so that no other gets its identity, and its number of elements."""
-    found: dict[str, tuple[Any, int]] = {}
+    found: Told = {}
     for path, value, depth in walk(dataset, "dataset", most=2_000, deepest=4):
         is_near = 0 < depth <= _NEAR and "[" not in path
         if (isinstance(value, _SIMPLE) or is_near) and len(found) < _MOST:
@@ -54,8 +61,8 @@ def _is_same(before: tuple[Any, int], now: tuple[Any, int]) -> bool:
     return old is new and old_count == new_count
 
 
-def _said(told: tuple[Any, int]) -> str:
-    value, count = told
+def _said(value_and_count: tuple[Any, int]) -> str:
+    value, count = value_and_count
     if isinstance(value, _SIMPLE):
         return repr(value)[:80]
     if count >= 0:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock._lab.inside import collating, proc, samples
+from penstock._lab.inside import attributes, collating, proc, samples
 from penstock._lab.inside.frames import unwind
 from penstock._lab.inside.log import plain
 from penstock._lab.inside.observer import Context, Observer
@@ -32,6 +32,7 @@ WEIGHED_S = 0.2  # and one in so much is told without its samples: memory and co
 SLOW_S = 60e-6
 _GROWN_AT = 3  # batches after which containers that grow are told
 
+_MOST_NEWS = 12  # passes of a worker that are told of
 _WATCH = "_penstock_fetch"
 
 
@@ -74,11 +75,28 @@ def _begin(observer: Observer, fetcher: Any) -> None:
         return
     if context.worker >= 0:  # a persistent worker makes a new fetcher for each pass
         context = context._replace(number=context.number + observer.fetchers)
-        observer.fetchers += 1
     watch = fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
     dataset = observer.mends.of_pass(fetcher.dataset, context.number)
     if not watch.is_stream:
         fetcher.dataset = dataset
+    if context.worker >= 0:
+        begin_pass(observer, context, dataset)
+
+
+@quiet
+def begin_pass(observer: Observer, context: Context, dataset: Any) -> None:
+    """In a worker: a pass begins; which attributes of its copy are not as in its first?"""
+    observer.fetchers += 1
+    if observer.fetchers == 1:
+        observer.attributes = attributes.told(dataset)
+    elif observer.fetchers <= _MOST_NEWS:
+        observer.log.write(
+            "news",
+            loader=context.loader,
+            number=context.number,
+            worker=context.worker,
+            changed=attributes.news(observer.attributes, dataset),
+        )
 
 
 @quiet

@@ -45,6 +45,7 @@ class Observer:
         self.spent = 0.0  # seconds that we took in this process, where it matters for what is measured
         self.looker = Looker()
         self.fetchers = 0  # that a worker has made
+        self.attributes: dict[str, Any] = {}  # of a worker's dataset in its first pass
         # Set by `install`:
         self.makings: Any = None
         self.drive: Any = None

@@ -91,7 +91,8 @@ def _begin(observer: Observer, fetcher: Any) -> None:
         if not observer.fetchers:
             observer.begin_worker()
         context = context._replace(worker=info.id, number=context.number + observer.fetchers)
-        observer.fetchers += 1
     is_stream = fetcher._iterator is not None  # noqa: SLF001
     seat = _StreamSeat(fetcher) if is_stream else _MapSeat(fetcher)
     fetcher.__dict__[_WATCH] = (fetches.Fetches(observer, context, seat), seat)
+    if info is not None:
+        fetches.begin_pass(observer, context, seat.dataset)

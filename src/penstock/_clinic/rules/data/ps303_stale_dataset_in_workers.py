@@ -8,9 +8,10 @@ Persistent workers keep the copy of the dataset with which they were started. `d
 transform, a harder curriculum: the program sets them in its own copy, and every epoch is like the first.
 
 ## How we know
-The attributes of the dataset in the consumer are compared with what they were when the workers got it. The
-contents of samples in later epochs are those of the first, index by index. The experiment gives workers the
-new values at the start of each epoch; then contents change.
+The attributes of the dataset in the consumer are compared with what they were when the workers got it, and
+with those of the workers' own copies. The contents of samples in later epochs are those of the first, index
+by index, or the source reads the attribute where samples are made. The experiment gives workers the new values
+at the start of each epoch; then they have them, and contents change.
 
 ## What to do
 Leave `persistent_workers` out, or keep the value where workers see it: `multiprocessing.Value`, or a tensor
@@ -58,17 +59,18 @@ class StaleDatasetInWorkers:
             later = _later(trial, loader)
             if later is None:
                 continue
+            unseen = _unseen(later)
             compared = _compared(trial, loader)
-            used = _used(facts, later)
+            used = _used(facts, unseen) if loader.settings.get("persistent_workers") else ()
             # Contents that change from epoch to epoch are random, or the workers do see it: then only the
             # source can tell that samples depend on the attribute.
-            if (_is_told(trial, compared) and not compared.differ) or used:
+            if unseen and ((_is_told(trial, compared) and not compared.differ) or used):
                 yield self._finding(loader, later, compared, used)
 
     def _finding(
         self, loader: LoaderSeen, later: IteratorSeen, compared: Compared, used: tuple[str, ...]
     ) -> Finding:
-        path = (used or tuple(later.changed))[0]
+        path = (used or _unseen(later))[0]
         confidence: Confidence = "observed" if used else "suspected"
         return Finding(
             code=self.code,
@@ -116,6 +118,12 @@ def _later(trial: Trial, loader: LoaderSeen) -> IteratorSeen | None:
     return next((seen for seen in trial.of(loader.key) if seen.changed), None)
 
 
+def _unseen(later: IteratorSeen) -> tuple[str, ...]:
+    """What has changed in the consumer and not in the workers, as far as they have told."""
+    theirs = later.workers_changed or {}
+    return tuple(path for path, change in later.changed.items() if theirs.get(path) != change)
+
+
 def _is_told(trial: Trial, compared: Compared) -> bool:
     """Whether contents tell anything; an experiment that came to no second epoch has cured nothing."""
     return compared.both >= FEW or bool(trial.plan.change)
@@ -128,12 +136,12 @@ def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
     return Compared(sum(each.both for each in told), sum(each.differ for each in told))
 
 
-def _used(facts: Facts, later: IteratorSeen) -> tuple[str, ...]:
-    """Changed attributes that the source reads where samples are made."""
+def _used(facts: Facts, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Of these attributes, those that the source reads where samples are made."""
     files = facts.source.files if facts.source is not None else ()
     classes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
     read = frozenset(name for each in classes for name in _read_names(each))
-    return tuple(path for path in later.changed if path.rpartition(".")[2] in read)
+    return tuple(path for path in paths if path.rpartition(".")[2] in read)
 
 
 def _read_names(kind: ast.ClassDef) -> Iterator[str]:
@@ -160,8 +168,10 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def _evidence(later: IteratorSeen, compared: Compared, used: tuple[str, ...]) -> Iterator[Evidence]:
-    for path in (used or tuple(later.changed))[:3]:
+    for path in (used or _unseen(later))[:3]:
         yield Evidence(f"`{path}` in the consumer", later.changed[path], "observed run")
+        if later.workers_changed is not None:
+            yield Evidence(f"`{path}` in the workers", "not changed", "observed run")
     if compared.both:
         same = compared.both - compared.differ
         value = f"{same:,} of {compared.both:,} as in the first"
