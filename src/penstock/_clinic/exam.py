@@ -262,7 +262,12 @@ class Exam:
 
     def _fires(self, finding: Finding, trial: Trial) -> bool:
         """Whether a finding would be made on another trial."""
-        rungs = tuple(filter(_is_zero, self.rungs))
+        # A rung of another loader has this one as the program has it, without any change.
+        rungs = tuple(
+            rung
+            for rung in self.rungs
+            if _is_zero(rung) and (finding.loader is None or rung.plan.loader in {None, finding.loader})
+        )
         facts = Facts(self.source, trial, rungs)
         is_moved = bool(trial.plan.change.patched)  # a patch moves lines, and loaders are known by theirs
         for rule in self.practice.rules:
