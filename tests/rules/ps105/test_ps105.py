@@ -32,6 +32,7 @@ def test_a_line_that_sets_it_for_the_whole_program_is_named():
     (finding,) = found(spawned(method="forkserver", explicit=()), text="\nset_start_method('forkserver')")
 
     assert "(set at train.py:2)" in finding.message
+    assert finding.severity == "info"  # what workers cannot get is the fault then
 
 
 def test_globals_that_workers_no_longer_inherit_count():

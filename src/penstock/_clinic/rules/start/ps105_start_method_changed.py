@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, method_of, start_trouble
-from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
+from penstock._clinic.finding import Evidence, Finding, Fix, Prescription, Severity
 from penstock._clinic.naming import loader_named, method, place, short
 from penstock._clinic.source import Source
 from penstock._clinic.trying import ours, under
@@ -63,8 +63,7 @@ class StartMethodChanged:
         return Finding(
             code=self.code,
             cause=self.cause,
-            # Who sets it in the program itself may mean it: what workers cannot get is then said first.
-            severity="error" if setter is None else "warning",
+            severity=_severity(case, setter),
             message=(
                 f"{loader_named(loader)} names no start method and gets {how} ({who}), but the program relies"
                 f" on fork: {short(f'{case.failure.type}: {case.failure.text}', 90)}"
@@ -85,6 +84,13 @@ class StartMethodChanged:
             remedy=ours(),
             stopped_at_s=case.failure.at_s,
         )
+
+
+def _severity(case: Case, setter: Site | None) -> Severity:
+    """Who sets it in the program may mean it: then what workers cannot get is the fault, and told first."""
+    if setter is None:
+        return "error"
+    return "warning" if start_trouble(case.trial) is None else "info"
 
 
 def _was_left_open(case: Case) -> bool:
