@@ -113,6 +113,12 @@ def test_what_a_program_leaves_in_shared_memory_is_told_and_removed():
     assert not Path("/dev/shm", name).exists()
 
 
+def test_a_named_segment_that_was_closed_at_once_is_told_and_removed_too():
+    (name,) = examine("odd.py", "leaves_a_segment").left_shm
+    assert name.startswith("psm_")
+    assert not Path("/dev/shm", name).exists()
+
+
 def test_shared_memory_of_a_program_that_was_ended_is_tidied_up():
     trial = examine("shares.py", epochs=1, loader_s=0.5)
     assert (trial.outcome, trial.ended_by, trial.left_shm) == ("ok", "enough", ())

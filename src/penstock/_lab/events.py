@@ -23,6 +23,7 @@ Each line has "kind", "pid", "at" (seconds of CLOCK_MONOTONIC, one clock for all
 | dataset | our own loop has been through a loader without workers | loader, reach, past, mutated |
 | worker | a worker process begins / ends by itself | loader, number, worker, event ("begins", "ends") |
 | died | a parent saw a worker's exit | loader, number, worker, child, status |
+| segment | a named segment of shared memory was made | name |
 | warned | a warning was shown, in any process | text, category |
 | mend | a repair that the plan asks for was made, or could not be | name, done, why |
 | enough | the observer has seen what the plan asks for: end the trial | why |

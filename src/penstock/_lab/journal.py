@@ -14,7 +14,7 @@ from typing import Any
 
 MOST_BYTES = 64 << 20  # the observer itself stops long before
 
-_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed|process)"')
+_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed|process|segment)"')
 _OF_PASSES = {b"iter", b"started", b"next", b"batch", b"ended"}
 _PID = re.compile(rb'"pid": ?(\d+)')
 
@@ -33,6 +33,7 @@ class Journal:
         self.pids: set[int] = set()  # of all that have reported
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
         self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
+        self.segments: set[str] = set()  # names of shared memory that the program has made
         self.has_lost_batch = False  # a worker could not send one
         self._last: dict[int, bytes] = {}  # the newest of those kinds, by process
 
@@ -81,6 +82,8 @@ class Journal:
         key = (pid, loader, event.get("number") or 0)
         if kind == b"enough":
             self.why_enough = str(event.get("why") or "enough")
+        elif kind == b"segment":
+            self.segments.add(str(event.get("name")))
         elif kind == b"iter":
             self.consumers.add(pid)
         elif kind == b"failed":

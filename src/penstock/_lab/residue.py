@@ -1,7 +1,7 @@
 """What a patient leaves outside of its processes: names in /dev/shm, sockets in the temporary directory.
 
 A name is taken for the patient's only on evidence: it bears the pid of one of its processes, or one of them
-had it mapped or open, and it was not there before.
+has told that it made it, or had it mapped or open, and it was not there before.
 """
 
 from __future__ import annotations

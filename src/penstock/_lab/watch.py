@@ -233,7 +233,7 @@ class Watch:
         pids = [process.pid for process in processes]
         self.journal.read()
         self.pids |= set(pids) | self.journal.pids
-        self._scale.shm_names |= residue.mapped_names(pids)
+        self._scale.shm_names |= residue.mapped_names(pids) | self.journal.segments
         self.sockets = residue.socket_paths(pids)
 
     def seen(self, host_seen: HostSeen, left: tuple[str, ...]) -> Seen:

@@ -72,6 +72,14 @@ def litters():
     Path(f"/dev/shm/torch_{os.getpid()}_1_0").write_text("x")
 
 
+def leaves_a_segment():
+    from multiprocessing import resource_tracker, shared_memory
+
+    segment = shared_memory.SharedMemory(create=True, size=16)
+    resource_tracker.unregister(segment._name, "shared_memory")
+    segment.close()  # nobody has it open any more, and its name stays
+
+
 def kills_its_parent():
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(60)

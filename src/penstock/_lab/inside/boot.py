@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from penstock._lab.inside import overlay, traced
+from penstock._lab.inside import overlay, segments, traced
 from penstock._lab.inside.endings import Endings
 from penstock._lab.inside.hook import ImportHook
 from penstock._lab.inside.log import Log
@@ -34,6 +34,7 @@ def begin() -> None:
     log.write("process", **process)
     endings = Endings(log, is_child=process["is_spawned"])
     endings.install()
+    quiet(segments.install)(log)
     hook = ImportHook()
     hook.install()
 
