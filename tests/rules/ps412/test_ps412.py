@@ -19,7 +19,7 @@ def test_batches_that_go_through_a_pipe_are_found():
         "1 MB of each batch are Python objects that go through a pipe, "
         "which takes about 61 ms of the 70 ms that training waits"
     )
-    assert finding.experiments[0].change.mends == ("tensors-for-lists",)
+    assert finding.experiments[0].change.mends == ("unsent-batches",)
 
 
 def test_a_few_labels_are_left_alone():
