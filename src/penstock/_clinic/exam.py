@@ -52,6 +52,8 @@ OBSERVED_MIN_S = 3.0
 # Of the whole budget, for the end of the last trial: looks at a stuck program, and the end of its processes.
 RESERVE = 0.06
 OURS = "the program with penstock's loader in place"
+# Times the longest batch that was seen, after which our loader may take a worker for stuck.
+PATIENCE = 3.0
 # How many illnesses may hide one behind another.
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
@@ -98,6 +100,12 @@ class Exam:
 
     def report(self) -> Report:
         """Go through the whole exam."""
+        try:
+            return self._examined()
+        finally:
+            self.trials.close()
+
+    def _examined(self) -> Report:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             self.source = self.practice.read(self.target)
         observed = self._observe()
@@ -127,15 +135,25 @@ class Exam:
 
         Of a program that was stopped the run with our own loader is wanted in any case: it goes along.
         """
-        facts = Facts(observed=observed)
-        keys = [loader.key for loader in summary.distinct(facts)]
+        keys = [loader.key for loader in summary.distinct(Facts(observed=observed))]
         asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
-        is_slow = any(each.is_worth_a_trial for each in slow_loaders(facts))
-        is_quiet = observed.outcome != "oom" and is_roomy(observed.host) and not is_slow
-        if is_quiet and observed.outcome != "ok" and self._tries_ours:
-            asked.append((_with_our_loader(observed), OURS))
-        done = self.trials.abreast(asked, at_once=ABREAST if is_quiet else 1)
-        self.rungs += [trial for trial in done if trial is not None and trial.plan.drive == "loader"]
+        at_once = ABREAST if self._is_quiet(observed) else 1
+        if observed.outcome != "ok" and self._begin_ours(observed):
+            at_once = 1
+        self.rungs += filter(None, self.trials.abreast(asked, at_once=at_once))
+
+    @staticmethod
+    def _is_quiet(observed: Trial) -> bool:
+        """Whether two trials at a time disturb nobody: no speed is asked for, and nothing is scarce."""
+        is_slow = any(each.is_worth_a_trial for each in slow_loaders(Facts(observed=observed)))
+        return observed.outcome != "oom" and is_roomy(observed.host) and not is_slow
+
+    def _begin_ours(self, observed: Trial) -> bool:
+        """Let the run with our own loader go along, where that disturbs nobody; whether it does."""
+        is_wise = self._tries_ours and self._is_quiet(observed)
+        if is_wise:
+            self.trials.aside(_with_our_loader(observed), OURS)
+        return is_wise
 
     @property
     def _tries_ours(self) -> bool:
@@ -193,13 +211,17 @@ class Exam:
 
     def _layers(self, observed: Trial) -> list[list[Finding]]:
         bench = self._bench(observed, Change())
-        layers = [self._tested(bench, self._facts(observed), _is_no_slowness)]
+        found = self._found(self._facts(observed), _is_no_slowness)
+        if any(self._is_worth_testing(finding, (), bench) for finding in found):
+            self._begin_ours(observed)
+        layers = [self._tested(bench, found)]
         while self.options.experiments and len(layers) < LAYERS:
             below = self._below(layers[-1], bench)
             if below is None:
                 break
             bench = below
-            layer = self._tested(bench, Facts(None, bench.observed, tuple(self.rungs)), _is_news(layers))
+            facts = Facts(None, bench.observed, tuple(self.rungs))
+            layer = self._tested(bench, self._found(facts, _is_news(layers)))
             if not layer:
                 break
             layers.append(layer)
@@ -212,16 +234,22 @@ class Exam:
         """What makes a program slow that otherwise goes well: last, for it takes the longest to measure."""
         if observed.outcome != "ok":
             return []
+        self.trials.rejoin()
         self._climb_for_speed(observed)
-        return self._tested(self._bench(observed, Change()), self._facts(observed), is_about_speed)
+        return self._tested(
+            self._bench(observed, Change()), self._found(self._facts(observed), is_about_speed)
+        )
 
     def _facts(self, observed: Trial) -> Facts:
         return Facts(self.source, observed, tuple(self.rungs))
 
-    def _tested(self, bench: Bench, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
-        """Those findings on these facts that are wanted, each with what its experiments have shown."""
+    def _found(self, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
+        """Those findings on these facts that are wanted, the worst first."""
         asked = [prescribed(finding, self.source) for finding in merge(self._ask(facts))]
-        found = list(order([[finding for finding in asked if is_wanted(finding)]]))
+        return list(order([[finding for finding in asked if is_wanted(finding)]]))
+
+    def _tested(self, bench: Bench, found: list[Finding]) -> list[Finding]:
+        """The same, each with what its experiments have shown; without those that were refuted."""
         for place, finding in enumerate(found if self.options.experiments else ()):
             if self._is_worth_testing(finding, found[:place], bench):
                 found[place] = bench.test(finding)
@@ -331,6 +359,7 @@ class Exam:
         alarms = [finding for layer in layers for finding in layer if finding.severity != "info"]
         if not alarms or not self._tries_ours:
             return
+        self.trials.rejoin()
         plan = _with_our_loader(observed, is_timed=all(map(is_about_speed, alarms)))
         known = self.trials.like(plan)
         ours = known[-1] if known else self.trials.run(plan, OURS)
@@ -389,7 +418,9 @@ def is_roomy(host: HostSeen) -> bool:
 
 
 def _with_our_loader(observed: Trial, *, is_timed: bool = False) -> Plan:
+    longest_s = max((fetch.samples_s + fetch.collate_s for fetch in observed.fetches), default=0.0)
     plan = dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
+    plan = dataclasses.replace(plan, stall_s=max(plan.stall_s, PATIENCE * longest_s))
     return dataclasses.replace(plan, loader_s=LOADER_S) if is_timed else plan
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from penstock._lab.plan import Change, Plan
@@ -44,6 +44,8 @@ class Trials:
         self.notes: list[str] = []
         self._own: dict[str, dict[str, Any]] = {}
         self._reached: dict[str, float] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-aside")
+        self._aside: Future[Trial | None] | None = None
 
     @property
     def seconds(self) -> float:
@@ -89,6 +91,21 @@ class Trials:
             return [self.run(plan, sentence) for plan, sentence in asked]
         with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="penstock-exam") as pool:
             return list(pool.map(lambda each: self.run(*each), asked))
+
+    def aside(self, plan: Plan, sentence: str) -> None:
+        """Begin a trial that is wanted later, beside those that come now; only one at a time."""
+        if self._aside is None:
+            self._aside = self._pool.submit(self.run, plan, sentence)
+
+    def rejoin(self) -> None:
+        """Wait for the trial that was begun aside; then it is among those that are done."""
+        if self._aside is not None:
+            self._aside.result()
+        self._aside = None
+
+    def close(self) -> None:
+        """Let nothing run on."""
+        self._pool.shutdown()
 
     def _bounded(self, plan: Plan, sentence: str, most_s: float) -> Trial | None:
         try:

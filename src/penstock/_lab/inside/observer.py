@@ -18,9 +18,6 @@ from penstock._lab.inside.proc import Looker
 from penstock._lab.inside.quiet import quiet
 from penstock._lab.plan import Plan
 
-# What our loader waits for a worker without progress: less than it usually does, so that an exam ends soon.
-STALL_S = 8.0
-
 _CONFIG = "penstock"
 
 
@@ -98,7 +95,7 @@ class Observer:
         from penstock._install import install
         from penstock._lab.inside import ours
 
-        install(cure=True, stall_timeout=STALL_S)
+        install(cure=True, stall_timeout=self.plan.stall_s)
         ours.install(self)
 
 

@@ -5,6 +5,7 @@ Such a segment lives until it is unlinked, whoever has it open: one that was clo
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -15,10 +16,9 @@ from penstock._lab.inside.quiet import quiet
 def install(log: Log) -> None:
     """Put our function around the one with which `multiprocessing.shared_memory` makes segments."""
     try:
-        import _posixshmem
+        module: Any = importlib.import_module("_posixshmem")
     except ImportError:  # not on this system
         return
-    module: Any = _posixshmem
     opening = module.shm_open
 
     def shm_open(path: str, flags: int, mode: int = 0o777) -> Any:

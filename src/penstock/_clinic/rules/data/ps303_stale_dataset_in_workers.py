@@ -10,8 +10,8 @@ transform, a harder curriculum: the program sets them in its own copy, and every
 ## How we know
 The attributes of the dataset in the consumer are compared with what they were when the workers got it, and
 with those of the workers' own copies. The contents of samples in later epochs are those of the first, index
-by index, or the source reads the attribute where samples are made. The experiment gives workers the new values
-at the start of each epoch; then they have them, and contents change.
+by index, or the source reads the attribute where samples are made. The experiment gives workers the new
+values at the start of each epoch; then they have them, and contents change.
 
 ## What to do
 Leave `persistent_workers` out, or keep the value where workers see it: `multiprocessing.Value`, or a tensor
