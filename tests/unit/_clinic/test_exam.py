@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 
@@ -339,6 +340,25 @@ def test_two_trials_at_a_time_need_room():
     assert not is_roomy(dataclasses.replace(roomy, shm_free=64 << 20))
     assert not is_roomy(dataclasses.replace(roomy, memory_limit=1 << 30))
     assert not is_roomy(dataclasses.replace(roomy, cpus=1))
+
+
+def test_our_loader_is_tried_beside_the_experiments_where_there_is_room():
+    tried, meeting = [], threading.Event()
+    roomy = HostSeen(cpus=2, shm_size=8 << 30, shm_free=8 << 30, memory_limit=16 << 30)
+
+    def answer(plan):
+        if plan.change.use_penstock:
+            tried.append(meeting.wait(10.0))  # until the experiment runs
+        if changed(plan, "multiprocessing_context"):
+            meeting.set()
+        is_cured = plan.drive == "loader" or plan.change.settings or plan.change.use_penstock
+        return dataclasses.replace(WELL if is_cured else HUNG, host=roomy)
+
+    rule = Rule("lock-held-at-fork", is_hung, experiments=(Experiment("under spawn", SPAWN),))
+    report, _ = exam(answer, [rule])
+
+    assert tried == [True]
+    assert report.findings[0].cured_by_penstock is True
 
 
 @pytest.mark.parametrize(("patched", "is_kept"), [(WELL, True), (HUNG, False)])
