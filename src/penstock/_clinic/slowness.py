@@ -105,10 +105,14 @@ class Slow:
         return self.hand_over_s / self.pace.batch_wait_s if self.pace.batch_wait_s else 0.0
 
     @property
+    def flow_s(self) -> float:
+        """Seconds of an epoch that wait for batches once workers have started."""
+        return self.pace.batch_wait_s * self.pace.epoch_batches
+
+    @property
     def flow_share(self) -> float:
-        """How much of an epoch waits for batches once workers have started."""
-        seen = self.pace
-        return seen.batch_wait_s * seen.epoch_batches / seen.epoch_s if seen.epoch_s else 0.0
+        """How much of an epoch that is."""
+        return self.flow_s / self.pace.epoch_s if self.pace.epoch_s else 0.0
 
     @property
     def makes_batches_all_the_time(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from penstock._clinic.rules.start.ps106_slow_worker_start import SlowWorkerStart
 from tests.rules.seen import MB, facts, loader, passed, trial
 from tests.rules.stuck import big, spawned
@@ -53,3 +55,17 @@ def test_a_start_that_is_a_small_part_of_long_epochs_is_well():
 
 def test_forked_workers_are_not_asked():
     assert found(loader(), passes(3)) == []
+
+
+def test_a_loader_that_is_made_again_starts_its_workers_as_often():
+    made = [spawned(persistent_workers=True)]
+    made += [dataclasses.replace(made[0], key=made[0].key.replace("#0", f"#{number}")) for number in (1, 2)]
+    folds = [
+        dataclasses.replace(each, loader=loader.key) for loader, each in zip(made, passes(3), strict=True)
+    ]
+
+    observed = dataclasses.replace(trial(made[0], iterators=tuple(folds)), loaders=tuple(made))
+    (finding,) = SlowWorkerStart().check(facts(observed))
+
+    assert finding.prescription.fix.arguments == {"multiprocessing_context": "fork"}
+    assert [each.change.settings for each in finding.experiments] == [{"multiprocessing_context": "fork"}]

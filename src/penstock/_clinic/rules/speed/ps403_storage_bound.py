@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
-from penstock._clinic.slowness import WORTH, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
 # A sample that reads less than this waits for something else: a sleep, a lock, another process.
@@ -95,6 +95,7 @@ def _waits_for_reads(slow: Slow) -> bool:
     reads = slow.work.sample_read_nbytes >= READS_NBYTES
     if not slow.waits or not (reads or (slow.workers and slow.network_share >= NETWORK)):
         return False
-    if slow.lock is not None or slow.pace.epoch_wait_s < LONG * slow.worth_s:
+    # What the start of workers takes is no reading.
+    if slow.lock is not None or slow.flow_s < LONG * slow.worth_s or slow.flow_share < WORTH_SHARE:
         return False
     return slow.makes_batches_all_the_time

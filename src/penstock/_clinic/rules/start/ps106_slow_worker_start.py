@@ -22,6 +22,7 @@ what spawn costs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ from penstock._clinic.amounts import size
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named, option
+from penstock._clinic.pace import by_line
 from penstock._clinic.trying import under
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen, LoaderSeen
@@ -52,6 +54,10 @@ class SlowWorkerStart:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader that spends its passes starting."""
+        if facts.observed is None:
+            return
+        # A loader that is made again for each fold or task starts its workers as often.
+        facts = dataclasses.replace(facts, observed=by_line(facts.observed))
         for loader in facts.loaders:
             passes = [each for each in facts.passes(loader.key) if each.first_s is not None and each.workers]
             slow = [each for each in passes if _start(each) >= NOTICEABLE_S]
@@ -65,6 +71,7 @@ class SlowWorkerStart:
         self, loader: LoaderSeen, slow: list[IteratorSeen], share: float, *, is_large: bool
     ) -> Finding:
         worst = max(_start(each) for each in slow)
+        is_kept = bool(loader.settings.get("persistent_workers"))
         nbytes = loader.dataset.nbytes or 0
         baggage = f" and unpickles {size(nbytes)}" if is_large else ""
         return Finding(
@@ -75,7 +82,7 @@ class SlowWorkerStart:
                 f"{loader_named(loader)} waits {worst:.1f} s for its workers in {_epochs(slow)}: each is"
                 f" started by {loader.start_method}, imports torch{baggage}"
             ),
-            prescription=_prescription(loader, is_large=is_large and len(slow) == 1),
+            prescription=_prescription(loader, by_fork=is_kept or (is_large and len(slow) == 1)),
             evidence=(
                 Evidence("from iter() to the first batch", f"{worst:.1f} s", "observed run"),
                 Evidence("share of the passes spent starting", f"{share:.0%}", "observed run"),
@@ -84,7 +91,7 @@ class SlowWorkerStart:
             ),
             where=loader.site,
             loader=loader.key,
-            experiments=_experiments(is_large=is_large, passes=len(slow)),
+            experiments=_experiments(is_kept=is_kept, is_large=is_large, passes=len(slow)),
         )
 
 
@@ -111,10 +118,10 @@ def _epochs(slow: list[IteratorSeen]) -> str:
     return f"each of {len(slow)} epochs" if len(slow) > 1 else "its epoch"
 
 
-def _prescription(loader: LoaderSeen, *, is_large: bool) -> Prescription:
-    if is_large:
+def _prescription(loader: LoaderSeen, *, by_fork: bool) -> Prescription:
+    if by_fork:
         return Prescription(
-            'multiprocessing_context="fork", or a dataset that maps its data from a file',
+            'multiprocessing_context="fork", or a loader that is made once, over data mapped from a file',
             "workers start in a fraction of a second",
             fix=Fix("set-option", loader.site, {"multiprocessing_context": "fork"}),
         )
@@ -125,7 +132,7 @@ def _prescription(loader: LoaderSeen, *, is_large: bool) -> Prescription:
     )
 
 
-def _experiments(*, is_large: bool, passes: int) -> tuple[Experiment, ...]:
+def _experiments(*, is_kept: bool, is_large: bool, passes: int) -> tuple[Experiment, ...]:
     kept = Experiment(
         "the same loader with workers that are kept",
         Change(settings={"persistent_workers": True}),
@@ -133,5 +140,7 @@ def _experiments(*, is_large: bool, passes: int) -> tuple[Experiment, ...]:
         epochs=3,
     )
     forked = under("fork")
-    faster = Experiment(forked.title, forked.change, measure="faster", epochs=min(passes, 2))
-    return (faster,) if is_large and passes == 1 else (kept, faster)
+    # Workers that are kept start once, however many epochs are driven.
+    epochs = 1 if is_kept else min(passes, 2)
+    faster = Experiment(forked.title, forked.change, measure="faster", epochs=epochs)
+    return (faster,) if is_kept or (is_large and passes == 1) else (kept, faster)
