@@ -19,6 +19,7 @@ from penstock._lab.record import Trial
 
 # Seconds of batches in one trial.
 LOADER_S = 6.0
+SOON_S = 3.0
 TIMED_S = 4.0
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
@@ -107,8 +108,11 @@ class Bench:
         # Our loader takes the place of every one of torch's, as with `penstock run`.
         meant = None if experiment.change.use_penstock else line_of(finding.loader)
         plan = dataclasses.replace(self.observed.plan, loader=meant).plus(experiment.base)
-        if finding.stopped_at_s is None or plan.loader_s is None:
+        if plan.loader_s is None:
             return plan
+        if finding.stopped_at_s is None:
+            is_soon = finding.code.startswith("PS3")  # wrong data are wrong from the first epochs on
+            return dataclasses.replace(plan, min_s=min(plan.min_s, SOON_S)) if is_soon else plan
         took = max(0.0, finding.stopped_at_s - self.trials.prepare_s)
         return dataclasses.replace(plan, loader_s=min(plan.loader_s, took + LOADER_S), min_s=0.0)
 
@@ -179,13 +183,11 @@ class Bench:
             return Proof("not-tested", f"{experiment.title}: no loader was used")
         plan = self._timed(finding, experiment)
         rounds: list[tuple[Trial, Trial]] = []
-        while len(rounds) < judge.ROUNDS and not _is_hopeless(rounds, experiment, key):
+        while len(rounds) < judge.ROUNDS and not _says_enough(rounds, experiment, key):
             before = None if rounds else self._rung(plan)
             known = before is not None and self._rung(before.plan.plus(experiment.change)) is not None
             wanted = 2 * (judge.ROUNDS - len(rounds)) - (before is not None) - known
             if not self.trials.has_time(plan, times=wanted) and not known:
-                if _is_decisive(rounds, key):
-                    break
                 return Proof("not-tested", f"{experiment.title}: no time was left to compare")
             pair = self._round(plan, experiment, before, len(rounds) + 1)
             if pair is None:
@@ -267,15 +269,10 @@ def _went_as_far(trial: Trial, plan: Plan) -> bool:
     )
 
 
-def _is_decisive(rounds: list[tuple[Trial, Trial]], key: str) -> bool:
-    """Whether a first round says it all: by more than any hiccup of a machine."""
-    return (_gain(rounds, key) or 0.0) >= judge.DECISIVE
-
-
-def _is_hopeless(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key: str) -> bool:
-    """Whether a first round says that there is nothing to gain."""
+def _says_enough(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key: str) -> bool:
+    """Whether a first round says it all: nothing to gain, or more than any hiccup of a machine."""
     gain = _gain(rounds, key)
-    return gain is not None and gain < experiment.ratio * HOPELESS
+    return gain is not None and (gain < experiment.ratio * HOPELESS or gain >= judge.DECISIVE)
 
 
 def _gain(rounds: list[tuple[Trial, Trial]], key: str) -> float | None:

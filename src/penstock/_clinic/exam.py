@@ -47,8 +47,9 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 OBSERVED_SHARE = 0.7
 # Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
-# Epochs that are over sooner are watched for longer: what each of them costs to start must be seen.
-OBSERVED_MIN_S = 3.0
+# Epochs that are over sooner are watched for longer: what fills up slowly, and what comes after the first
+# loader, is seen only then.
+OBSERVED_MIN_S = 8.0
 # Of the whole budget, for the end of the last trial: looks at a stuck program, and the end of its processes.
 RESERVE = 0.06
 OURS = "the program with penstock's loader in place"

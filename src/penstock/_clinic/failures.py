@@ -39,6 +39,8 @@ _LAST = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::\s?(?P<text>.*))?$")
 _SPECIFIC: tuple[tuple[str, str], ...] = (
     (r"finished its\s+bootstrapping phase|freeze_support\(\)", "missing-main-guard"),
     (r"unable to resize file <filename not specified>", "tensor-freed-while-pickling"),
+    # The number of a descriptor that was closed is given again, and two tensors come with the same one.
+    (r"bad value\(s\) in fds_to_keep", "tensor-freed-while-pickling"),
     (r"Cannot re-initialize CUDA in forked subprocess", "cuda-before-fork"),
     (r"not fork-?safe|opened before fork", "client-not-fork-safe"),
     (r"daemonic processes are not allowed to have children", "nested-workers"),

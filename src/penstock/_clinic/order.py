@@ -72,7 +72,12 @@ def leads_to(root: Finding, symptom: Finding) -> bool:
     """
     return (
         symptom.cause in LEADS_TO.get(root.cause, ())
-        and (root.loader == symptom.loader or root.loader is None or symptom.loader is None)
+        and (None in {root.loader, symptom.loader} or _line(root) == _line(symptom))
         and (root.severity != "info" or symptom.severity == "info")
         and root.proof.status != "refuted"
     )
+
+
+def _line(finding: Finding) -> str:
+    """Where its loader is made: a line may make it again and again."""
+    return (finding.loader or "").partition("#")[0]

@@ -62,6 +62,7 @@ class Seen:
     left_processes: int = 0
     left_workers: int = 0
     left_shm: tuple[str, ...] = ()
+    orphaned_shm: tuple[str, ...] = ()
     impossible: str = ""
     judgement: str = ""
     is_hung: bool = False  # at the time limit: nothing moved, and it would soon have been called a stall
@@ -101,6 +102,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         left_processes=seen.left_processes,
         left_workers=seen.left_workers,
         left_shm=seen.left_shm,
+        orphaned_shm=seen.orphaned_shm,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
     )

@@ -304,6 +304,7 @@ class Trial:
     left_processes: int = 0  # still there when the program itself had ended
     left_workers: int = 0  # of these, workers of torch's loader that did not end on their own
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
+    orphaned_shm: tuple[str, ...] = ()  # of its dead processes, that nobody held, at most while it ran
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
     judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"
 

@@ -55,6 +55,12 @@ def left_in_shm(
     return tuple(sorted(name for name in new if maker(name) in known or name in seen))
 
 
+def orphaned(pids: Iterable[int], alive: Iterable[int], folder: Path = SHM) -> set[str]:
+    """Names of processes of the patient that are no more; another of them may still hold some."""
+    gone = set(pids) - set(alive)
+    return {name for name in shm_names(folder) if maker(name) in gone}
+
+
 def remove_shm(names: Iterable[str], folder: Path = SHM) -> None:
     """Remove them."""
     for name in names:

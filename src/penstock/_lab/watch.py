@@ -28,6 +28,7 @@ AGAIN_S = 5.0  # between two looks of one silence
 MOST_EXTRA = 0.5  # of the time limit, on a machine that is busy with other things
 MOST_EXTRA_S = 20.0
 NEWS_S = 1.0  # between two words of progress
+ORPHANS_S = 1.0  # between two looks for names that nobody can remove
 
 
 class Watch:
@@ -54,6 +55,8 @@ class Watch:
         self._still = Stillness()
         self._judgement: Judgement | None = None
         self._has_news = False
+        self._orphaned: set[str] = set()
+        self._orphans_at = 0.0
         self._hands: dict[int, tuple[str, int, int, object]] = {}
 
     @property
@@ -108,7 +111,18 @@ class Watch:
             return "memory"
         self._sample_at = time.monotonic() + vitals.SAMPLE_S
         self._tell_progress(now)
+        self._note_orphans(now, [process.pid for process in alive])
         return "stall" if self._is_stalled(now, alive) else None
+
+    def _note_orphans(self, now: float, alive: list[int]) -> None:
+        """Keep the most names in /dev/shm that were there without anybody who could remove them."""
+        if now < self._orphans_at:
+            return
+        self._orphans_at = now + ORPHANS_S
+        names = residue.orphaned(self.pids, alive)
+        if len(names) > len(self._orphaned):
+            names -= residue.mapped_names(alive)
+            self._orphaned = max(names, self._orphaned, key=len)
 
     def _note_zombies(self, now: float, processes: list[Process]) -> None:
         for process in processes:
@@ -255,6 +269,7 @@ class Watch:
             left_processes=len(patient.left) if is_own_end else 0,
             left_workers=patient.left.count(vitals.WORKER_NAME) if is_own_end else 0,
             left_shm=left if is_own_end else (),
+            orphaned_shm=tuple(sorted(self._orphaned)),
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
             is_hung=self._still.seconds >= max(self._after_s / 2, stall.KNOWN_S),

@@ -93,3 +93,13 @@ def test_segments_of_the_programs_own_that_have_filled_the_mount_are_the_cause()
 
     assert finding.severity == "error"
     assert not found(trial(outcome="crash", deaths=killed, left_shm=names[:1]))
+
+
+def test_what_crew_after_crew_of_workers_leaves_adds_up_while_the_program_runs():
+    names = tuple(f"torch_{pid}_1_0" for pid in range(50, 62))
+
+    (finding,) = found(trial(loader(strategy="file_system"), ended_by="enough", orphaned_shm=names))
+
+    assert finding.severity == "warning"
+    assert "12 files of 12 processes that are no more" in finding.message
+    assert not found(trial(loader(strategy="file_system"), ended_by="enough", orphaned_shm=names[:4]))

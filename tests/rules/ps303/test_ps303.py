@@ -102,3 +102,13 @@ def test_workers_that_have_the_new_value_are_left_alone():
 
     assert found(trial(KEPT, iterators=later({}), samples=SAME), READS)
     assert not found(trial(KEPT, iterators=later({"dataset.epoch": "0 → 1"}), samples=SAME), READS)
+
+
+def test_workers_with_the_new_value_of_what_nobody_reads_must_make_other_samples():
+    changed = {"dataset.epoch": "0 → 1"}
+    later = (passed(), passed(1, changed=changed, workers_changed=changed))
+    plan = Plan(change=Change(mends=("fresh-attributes",)))
+
+    assert found(trial(KEPT, plan=plan, iterators=later, samples=SAME), READS_NOT)
+    assert not found(trial(KEPT, plan=plan, iterators=later, samples=OTHER), READS_NOT)
+    assert not found(trial(KEPT, plan=plan, iterators=later, samples=SAME), READS)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from penstock._lab.inside.attributes import changed
 
@@ -21,6 +23,8 @@ class Data:
         self.transform = len
         self.files = ["a", "b"]
         self.inner = Inner(1)
+        self.labels = np.zeros(6)
+        self.weights = torch.ones(2, 3).T
 
 
 @pytest.fixture
@@ -72,3 +76,12 @@ def test_workers_that_are_started_again_have_it_all(loader):
     loader._iterator = None
 
     assert changed(loader) == {}
+
+
+def test_an_array_that_was_changed_in_place(loader):
+    loader.dataset.labels[3] = 1.0
+    assert list(changed(loader)) == ["dataset.labels"]
+
+    loader.dataset.labels[3] = 0.0
+    loader.dataset.weights[0, 1] = 2.0
+    assert list(changed(loader)) == ["dataset.weights"]

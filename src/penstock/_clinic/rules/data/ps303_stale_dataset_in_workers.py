@@ -61,16 +61,21 @@ class StaleDatasetInWorkers:
                 continue
             unseen = _unseen(later)
             compared = _compared(trial, loader)
-            used = _used(facts, unseen) if loader.settings.get("persistent_workers") else ()
-            # Contents that change from epoch to epoch are random, or the workers do see it: then only the
-            # source can tell that samples depend on the attribute.
-            if unseen and ((_is_told(trial, compared) and not compared.differ) or used):
+            used = _used(facts, later) if loader.settings.get("persistent_workers") else ()
+            # Where the source says that samples depend on the attribute, workers must have it. Else only
+            # contents can tell, which must not be random: it may be an attribute that matters to nobody.
+            if used:
+                is_stale = bool({*used} & {*unseen})
+            else:
+                is_stale = _is_told(trial, compared) and not compared.differ
+                is_stale = is_stale and bool(unseen or trial.plan.change)
+            if is_stale:
                 yield self._finding(loader, later, compared, used)
 
     def _finding(
         self, loader: LoaderSeen, later: IteratorSeen, compared: Compared, used: tuple[str, ...]
     ) -> Finding:
-        path = (used or _unseen(later))[0]
+        path = (used or _unseen(later) or tuple(later.changed))[0]
         confidence: Confidence = "observed" if used else "suspected"
         return Finding(
             code=self.code,
@@ -136,12 +141,12 @@ def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
     return Compared(sum(each.both for each in told), sum(each.differ for each in told))
 
 
-def _used(facts: Facts, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Of these attributes, those that the source reads where samples are made."""
+def _used(facts: Facts, later: IteratorSeen) -> tuple[str, ...]:
+    """Changed attributes that the source reads where samples are made."""
     files = facts.source.files if facts.source is not None else ()
     classes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
     read = frozenset(name for each in classes for name in _read_names(each))
-    return tuple(path for path in paths if path.rpartition(".")[2] in read)
+    return tuple(path for path in later.changed if path.rpartition(".")[2] in read)
 
 
 def _read_names(kind: ast.ClassDef) -> Iterator[str]:

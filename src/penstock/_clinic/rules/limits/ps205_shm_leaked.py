@@ -33,11 +33,14 @@ from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescri
 from penstock._clinic.shortage import is_out_of_shm
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
+from penstock._lab.residue import maker
 
 _TRACKER = re.compile(r"(\d+) leaked shared_memory objects?")
 
 # What Python calls the segments of `SharedMemory`, and how many of them are no accident.
 OWN, SEVERAL = "psm_", 8
+# Crews of workers that must have left names: the last one may leave what it was filling when it was ended.
+CREWS = 2
 # Of the mount, taken by dead programs: from there on the next program feels it.
 CROWDED = 0.25
 
@@ -57,7 +60,7 @@ class ShmLeaked:
         # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS:
         # then a full mount is the cause (PS201), unless names of the program's own have filled it.
         is_full = is_out_of_shm(trial)
-        own = _left(trial, only=OWN) if is_full else _left(trial) or _tracked(trial)
+        own = _by_crews(trial) or (_left(trial, only=OWN) if is_full else _left(trial) or _tracked(trial))
         if own is not None:
             yield self._finding(facts, own, is_full=is_full)
         elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
@@ -112,6 +115,16 @@ def _left(trial: Trial, *, only: str = "") -> Evidence | None:
     if len(left) < (SEVERAL if only else 1) or trial.ended_by != "itself":
         return None
     named = f"{amounts.count(len(left), 'file')} ({amounts.listed(left, 3)})"
+    return Evidence("left in /dev/shm", named, "observed run")
+
+
+def _by_crews(trial: Trial) -> Evidence | None:
+    """Names left by the workers of pass after pass: what each of them leaves adds up in a running program."""
+    makers = set(map(maker, trial.orphaned_shm))
+    crew = max((int(seen.settings.get("num_workers") or 0) for seen in trial.loaders), default=0)
+    if len(makers) <= CREWS * max(1, crew):
+        return None
+    named = f"{amounts.count(len(trial.orphaned_shm), 'file')} of {len(makers)} processes that are no more"
     return Evidence("left in /dev/shm", named, "observed run")
 
 
