@@ -91,6 +91,13 @@ def test_a_program_that_multiplies_is_ended():
     assert (trial.outcome, trial.ended_by) == ("error", "processes")
 
 
+def test_a_trial_can_be_stopped():
+    stop = threading.Event()
+    stop.set()
+    trial = run(find(str(PATIENTS / "odd.py"), ("loops",)), Plan(), stop=stop)
+    assert (trial.ended_by, trial.left_processes) == ("stop", 0)
+
+
 def test_a_program_that_eats_memory_is_ended():
     trial = examine("odd.py", "eats", limits=Limits(memory=300 << 20))
     assert (trial.outcome, trial.ended_by) == ("oom", "memory")

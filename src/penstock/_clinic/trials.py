@@ -10,15 +10,22 @@ that nothing is begun that cannot be ended in time.
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import Trial
 
-Run = Callable[[Any, Plan], Trial]
+
+class Run(Protocol):
+    """Runs a target once, as the plan says; ends it when `stop` is set."""
+
+    def __call__(self, target: Any, plan: Plan, *, stop: threading.Event) -> Trial: ...
+
+
 Say = Callable[[str], None]
 
 # Seconds that a trial may take beyond preparation and batches: a stall must be seen and looked at.
@@ -46,6 +53,7 @@ class Trials:
         self._reached: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-aside")
         self._aside: Future[Trial | None] | None = None
+        self._stop = threading.Event()
 
     @property
     def seconds(self) -> float:
@@ -90,7 +98,11 @@ class Trials:
         if at_once <= 1 or len(asked) <= 1:
             return [self.run(plan, sentence) for plan, sentence in asked]
         with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="penstock-exam") as pool:
-            return list(pool.map(lambda each: self.run(*each), asked))
+            try:
+                return list(pool.map(lambda each: self.run(*each), asked))
+            except BaseException:
+                self._stop.set()  # else the pool would wait for their usual end
+                raise
 
     def aside(self, plan: Plan, sentence: str) -> None:
         """Begin a trial that is wanted later, beside those that come now; only one at a time."""
@@ -105,11 +117,13 @@ class Trials:
 
     def close(self) -> None:
         """Let nothing run on."""
+        self._stop.set()
         self._pool.shutdown()
 
     def _bounded(self, plan: Plan, sentence: str, most_s: float) -> Trial | None:
         try:
-            trial = self._run(self._target, dataclasses.replace(plan, max_s=min(most_s, self.left_s)))
+            bounded = dataclasses.replace(plan, max_s=min(most_s, self.left_s))
+            trial = self._run(self._target, bounded, stop=self._stop)
         except Exception as error:  # noqa: BLE001 - whatever a trial does, the exam goes on
             self.notes.append(f"not done: {sentence}: {type(error).__name__}: {error}")
             return None

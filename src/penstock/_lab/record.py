@@ -286,7 +286,7 @@ class Trial:
 
     plan: Plan = field(default_factory=Plan)
     outcome: str = "ok"  # "ok", "error", "hang", "crash", "oom"
-    ended_by: str = "itself"  # "itself", "enough", "time", "stall", "memory", "output", "processes"
+    ended_by: str = "itself"  # "itself", "enough", "time", "stall", "memory", "output", "processes", "stop"
     status: int | None = None  # exit status of the program, negative for a signal
     seconds: float = 0.0
     host: HostSeen = field(default_factory=HostSeen)

@@ -27,6 +27,7 @@ import platform
 import resource
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,15 +56,16 @@ def run(
     *,
     on_progress: Callable[[str], None] | None = None,
     limits: Limits | None = None,
+    stop: threading.Event | None = None,
 ) -> Trial:
-    """Run the target once as the plan says. `on_progress` gets a few words now and then."""
+    """Run the target once as the plan says. `on_progress` gets a few words now and then; `stop` ends it."""
     with _folder() as folder:
         told = dataclasses.replace(plan, log=create(folder))
         shm, kills, seen_host = residue.shm_names(), host.oom_kills(), host_seen()
         bounds = limits or Limits.of_this_machine()
         order = dataclasses.replace(_order(target, told, folder), processes=bounds.processes)
         with Patient(order) as patient:
-            watch = Watch(told, patient, bounds, on_progress)
+            watch = Watch(told, patient, bounds, on_progress, stop)
             try:
                 watch.until_the_end()
             finally:

@@ -6,6 +6,7 @@ Runs in the thread of the trial. What a silence means is decided by `stall`; her
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -35,7 +36,12 @@ class Watch:
     """What is seen of one patient."""
 
     def __init__(
-        self, plan: Plan, patient: Patient, limits: Limits, on_progress: Callable[[str], None] | None
+        self,
+        plan: Plan,
+        patient: Patient,
+        limits: Limits,
+        on_progress: Callable[[str], None] | None,
+        stop: threading.Event | None = None,
     ) -> None:
         self.journal = Journal(plan.log)
         self.pids: set[int] = {patient.pid}
@@ -55,6 +61,7 @@ class Watch:
         self._still = Stillness()
         self._judgement: Judgement | None = None
         self._has_news = False
+        self._stop = stop
         self._orphaned: set[str] = set()
         self._orphans_at = 0.0
         self._hands: dict[int, tuple[str, int, int, object]] = {}
@@ -63,6 +70,10 @@ class Watch:
     def shm_names(self) -> set[str]:
         """Names in /dev/shm that one of the processes had in use."""
         return self._scale.shm_names
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
 
     def until_the_end(self) -> None:
         """Watch until the program has ended, or shall be ended."""
@@ -78,8 +89,8 @@ class Watch:
             return "processes" if self._patient.is_crowd else "itself"
         if self._patient.status is not None:
             return None  # the warden looks what it has left, and is over in a moment
-        if self.journal.why_enough is not None:
-            return "enough"
+        if self.journal.why_enough is not None or self._is_stopped:
+            return "stop" if self._is_stopped else "enough"
         if self._patient.printed > self._limits.output:
             return "output"
         if now - self._began_at - self._starved_s() >= self._plan.max_s:

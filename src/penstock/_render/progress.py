@@ -6,6 +6,7 @@ also takes it away; a report printed afterwards stands alone.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from itertools import cycle
@@ -35,9 +36,14 @@ class Progress:
         self._sentence = ""
         self._turns = cycle(SPINNER if console.encoding.startswith("utf") else ASCII_SPINNER)
         self._live: Live | None = None
+        self._lock = threading.Lock()
 
     def say(self, sentence: str) -> None:
-        """Tell what is being done now."""
+        """Tell what is being done now; from any thread, for two trials may begin at the same time."""
+        with self._lock:
+            self._say(sentence)
+
+    def _say(self, sentence: str) -> None:
         self._sentence = plain(sentence)
         if self._quiet:
             return

@@ -46,7 +46,7 @@ class Lab:
     def __init__(self, answer):
         self.answer, self.plans = answer, []
 
-    def run(self, target, plan):
+    def run(self, target, plan, *, stop):
         self.plans.append(plan)
         trial = self.answer(plan)
         return dataclasses.replace(trial, plan=plan)
@@ -359,6 +359,26 @@ def test_our_loader_is_tried_beside_the_experiments_where_there_is_room():
 
     assert tried == [True]
     assert report.findings[0].cured_by_penstock is True
+
+
+def test_an_exam_that_is_interrupted_stops_what_runs_beside_it():
+    stopped = []
+    roomy = HostSeen(cpus=2, shm_size=8 << 30, shm_free=8 << 30, memory_limit=16 << 30)
+
+    class Interrupted(Lab):
+        def run(self, target, plan, *, stop):
+            if plan.change.use_penstock:
+                stopped.append(stop.wait(10.0))
+            elif plan.drive == "loader":
+                raise KeyboardInterrupt
+            return super().run(target, plan, stop=stop)
+
+    lab = Interrupted(lambda plan: dataclasses.replace(HUNG, host=roomy))
+    practice = Practice(lab.run, (), lambda target: NO_SOURCE)
+    with pytest.raises(KeyboardInterrupt):
+        examine("train.py", options=QUICKLY, practice=practice, say=lambda sentence: None)
+
+    assert stopped == [True]
 
 
 @pytest.mark.parametrize(("patched", "is_kept"), [(WELL, True), (HUNG, False)])
