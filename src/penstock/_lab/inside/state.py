@@ -129,7 +129,8 @@ def _reachable(root: Any, name: str) -> Any:
         kind = type(value)
         if kind not in kinds and depth <= _CLASSES_DEEP and _is_users(kind):
             kinds.add(kind)
-            yield from used_globals(kind)
+            for used, held in used_globals(kind):
+                yield from ((inner, part) for inner, part, _ in walk(held, used, most=300, deepest=2))
 
 
 def _is_users(kind: type) -> bool:

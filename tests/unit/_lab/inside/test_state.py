@@ -49,6 +49,26 @@ def test_containers_that_grow_are_told_wherever_they_are():
     assert (data.seen, CACHE, load.cache_info().currsize, data.fixed) == ([], {}, 0, [1, 2])
 
 
+class Reader:
+    def __init__(self):
+        self.kept = {}
+
+
+class Shared:
+    reader = Reader()
+
+    def __getitem__(self, index):
+        self.reader.kept[index] = index
+        return index
+
+
+def test_what_an_attribute_of_the_class_keeps_is_found_too():
+    data = Shared()
+    state = State(data)
+    data[5]
+    assert state.after()["caches"] == {"Shared.reader.kept": 1}
+
+
 class Part:
     def __init__(self):
         self.decoded = None
