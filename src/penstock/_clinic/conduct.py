@@ -20,7 +20,7 @@ from penstock._lab.record import Trial
 # Seconds of batches in one trial.
 LOADER_S = 6.0
 SOON_S = 3.0
-TIMED_S = 4.0
+TIMED_S = 3.0
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
 

@@ -137,8 +137,9 @@ class Exam:
         Of a program that was stopped the run with our own loader is wanted in any case: it goes along.
         """
         keys = [loader.key for loader in summary.distinct(Facts(observed=observed))]
-        asked = [(_rung_plan(key, 0, observed, is_timed=False), _sentence(key, 0)) for key in keys]
-        at_once = ABREAST if self._is_quiet(observed) else 1
+        is_quiet = self._is_quiet(observed)
+        asked = [(_rung_plan(key, 0, observed, is_timed=not is_quiet), _sentence(key, 0)) for key in keys]
+        at_once = ABREAST if is_quiet else 1
         if observed.outcome != "ok" and self._begin_ours(observed):
             at_once = 1
         self.rungs += filter(None, self.trials.abreast(asked, at_once=at_once))
@@ -425,7 +426,7 @@ def _with_our_loader(observed: Trial, *, is_timed: bool = False) -> Plan:
     longest_s = max((fetch.samples_s + fetch.collate_s for fetch in observed.fetches), default=0.0)
     plan = dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
     plan = dataclasses.replace(plan, stall_s=max(plan.stall_s, PATIENCE * longest_s))
-    return dataclasses.replace(plan, loader_s=LOADER_S) if is_timed else plan
+    return dataclasses.replace(plan, loader_s=TIMED_S, min_s=0.0) if is_timed else plan
 
 
 def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Plan:
