@@ -186,8 +186,7 @@ class Bench:
         while len(rounds) < judge.ROUNDS and not _says_enough(rounds, experiment, key):
             before = None if rounds else self._rung(plan)
             known = before is not None and self._rung(before.plan.plus(experiment.change)) is not None
-            wanted = 2 * (judge.ROUNDS - len(rounds)) - (before is not None) - known
-            if not self.trials.has_time(plan, times=wanted) and not known:
+            if not self.trials.has_time(plan, times=2 - (before is not None) - known):
                 return Proof("not-tested", f"{experiment.title}: no time was left to compare")
             pair = self._round(plan, experiment, before, len(rounds) + 1)
             if pair is None:
