@@ -180,7 +180,6 @@ MENDED = [
     ("raise", "skip-raising", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("exit", "skip-index:5", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("packed", "pack-tensors", "True True\nTrue True"),
-    ("lists", "tensors-for-lists", "{'a': 'Tensor', 'b': 'Tensor', 'c': 'str'}\n" * 2),
     ("mutated", "copy-samples", f"{[[2.0] * 16]}\n{[[2.0] * 16]}"),
     ("neighbours", "copy-samples", str([[[2.0]] * 16])),
     ("exit", "no-exits", "exit: RuntimeError"),

@@ -209,10 +209,6 @@ def many(batch):
     return {f"f{k}": torch.full((2, k + 1), k) for k in range(30)}
 
 
-def numbers(batch):
-    return {"a": list(range(100)), "b": np.arange(5), "c": "text"}
-
-
 def show(loader):
     print([batch.tolist() if hasattr(batch, "tolist") else batch for batch in loader], flush=True)
 
@@ -280,11 +276,6 @@ def packed():
         print(sorted(batch) == sorted(many(0)), all((batch[k] == v).all() for k, v in many(0).items()))
 
 
-def lists():
-    for batch in DataLoader(Slow(), 8, num_workers=1, collate_fn=numbers):
-        print({key: type(value).__name__ for key, value in batch.items()})
-
-
 def spawned():
     show(DataLoader(Generated(), 4, num_workers=1, multiprocessing_context="spawn"))
 
@@ -301,7 +292,6 @@ CASES = {
     "unsent": lambda: show(DataLoader(Slow(), 4, num_workers=1)),
     "rngs": rngs,
     "packed": packed,
-    "lists": lists,
     "spawned": spawned,
     "stream": lambda: show(DataLoader(Stream(), 3, num_workers=2)),
     "reader": lambda: print(

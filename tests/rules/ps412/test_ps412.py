@@ -43,4 +43,5 @@ def test_without_workers_nothing_is_handed_over():
 def test_where_no_workers_were_faster_the_pipe_is_left_out():
     (finding,) = found(SICK.but(rates={0: 1000.0, 2: 200.0}))
 
-    assert [each.change.settings for each in finding.experiments] == [{"num_workers": 0}]
+    zero, unsent = (each.change for each in finding.experiments)
+    assert (zero.settings, unsent.mends) == ({"num_workers": 0}, ("unsent-batches",))

@@ -21,7 +21,6 @@ ALL: dict[str, type[Mend]] = {
         of_samples.CompactSamples,
         of_samples.DropKept,
         of_samples.PackTensors,
-        of_samples.TensorsForLists,
         of_samples.PlainResults,
         of_samples.UnsentBatches,
         of_samples.CachedSamples,

@@ -17,7 +17,6 @@ from penstock._lab.inside.mending.trees import change_leaves
 
 _DOUBLED = 20  # distances at which another sample is tried in place of a bad one: 1, 2, 4 …
 _REPLAYED = 8  # samples that are loaded before they are given out again
-_LONG = 8  # numbers from which on a list becomes a tensor
 
 
 class CloneSamples(Mend, OfSamples, OfBatches):
@@ -115,38 +114,6 @@ class Packed:
         for length in value.shape:
             size *= length
         return self._flat[value.dtype][value.begin : value.begin + size].view(value.shape)
-
-
-class TensorsForLists(Mend, OfBatches):
-    """Lists and arrays of numbers in a batch travel as tensors."""
-
-    name: ClassVar[str] = "tensors-for-lists"
-
-    def made(self, batch: Any) -> Any:
-        """Convert what can be."""
-        return self._change(batch)
-
-    def _change(self, value: Any) -> Any:
-        torch: Any = sys.modules["torch"]
-        if isinstance(value, dict):
-            return {key: self._change(part) for key, part in value.items()}
-        if isinstance(value, (list, tuple)):
-            numbers = self._numbers(value)
-            return [self._change(part) for part in value] if numbers is None else numbers
-        if hasattr(value, "dtype") and not is_tensor(value):
-            with contextlib.suppress(TypeError, ValueError):
-                return torch.as_tensor(value)
-        return value
-
-    def _numbers(self, value: Any) -> Any:
-        torch: Any = sys.modules["torch"]
-        inner = value
-        while isinstance(inner, (list, tuple)) and inner:
-            inner = inner[0]
-        if isinstance(inner, (int, float)) and len(value) >= _LONG:
-            with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
-                return torch.tensor(value)
-        return None
 
 
 class Again(NamedTuple):
