@@ -30,7 +30,7 @@ EXAM_S, SHORTEST_EXAM_S = 45.0, 20.0  # of one exam; with less it would say noth
 SHARE = 0.4  # of the time that is left, for one exam
 GRACE_S = 5.0  # for an exam to end by itself
 ASKED_S = 3.0  # for a program that was asked to end
-FILES = 300
+FILES = 700
 
 
 @dataclass(frozen=True, slots=True)

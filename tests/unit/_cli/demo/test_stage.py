@@ -9,7 +9,7 @@ import pytest
 
 from penstock._cli.demo import stage as stages
 from penstock._cli.demo.examples import Example, Judgement, Outcome, Way
-from penstock._cli.demo.stage import Stage, outcome
+from penstock._cli.demo.stage import FILES, Stage, outcome
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_what_a_run_did_is_read_from_what_it_printed(out, err, status, expected)
 
 def test_a_program_gets_its_argument_and_its_folder(stage):
     file = script(stage, "import os, sys; print('RESULT', len(os.listdir('files')), len(sys.argv[1]))")
-    assert stage.run([sys.executable], file, Way("x", "four")) == Outcome(samples=300, seconds=4.0)
+    assert stage.run([sys.executable], file, Way("x", "four")) == Outcome(samples=FILES, seconds=4.0)
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(stage, monkeypatch):
