@@ -227,12 +227,11 @@ Quantity = Callable[[Trial, str | None], float]
 
 
 def _worker_growth(trial: Trial, key: str | None) -> float:
-    """Bytes that a worker gains with each sample, in the middle of all workers that made enough."""
+    """Bytes that a worker gains with each sample, in the middle of all; 0 where that has levelled off."""
     keys = [key] if key is not None else [seen.key for seen in trial.loaders]
     lines = [line for each in keys for line in growth.lines(trial, each).values()]
-    slopes = [growth.slope(line[int(len(line) * growth.WARM_UP) :]) for line in lines]
-    rises = [slope.per_step for slope in slopes if slope.points]
-    return max(0.0, statistics.median(rises)) if rises else 0.0
+    rises = [growth.growth(line).per_step for line in lines if len(line) >= growth.FEWEST]
+    return statistics.median(rises) if rises else 0.0
 
 
 def _gained(trial: Trial, key: str | None) -> float:
@@ -281,10 +280,11 @@ def _left(trial: Trial, key: str | None) -> float:
     return float(len(trial.left_shm))
 
 
+_GAINED = ("bytes that workers gained", _gained)
 _IN_WORKERS = (("bytes per sample in a worker", _worker_growth), ("bytes of the tree", _rise("tree_pss")))
 _QUANTITIES: dict[str, tuple[tuple[str, Quantity], ...]] = {
-    "copy-on-write-growth": _IN_WORKERS,
-    "per-worker-cache": (("bytes that workers gained", _gained), *_IN_WORKERS),
+    "copy-on-write-growth": (_IN_WORKERS[0], _GAINED, _IN_WORKERS[1]),
+    "per-worker-cache": (_GAINED, *_IN_WORKERS),
     "worker-out-of-memory": (("bytes of the tree", _rise("tree_pss")),),
     "prefetch-memory": (
         ("bytes in shared memory", _peak("shm_used")),

@@ -49,6 +49,16 @@ def test_memory_that_is_level_after_warm_up_is_left_alone():
     assert not found(observed)
 
 
+def test_memory_that_is_level_once_the_whole_list_has_been_copied_is_found():
+    observed = trial(
+        loader(things=(RECORDS,)), fetches=fetches(60, uss=lambda _, number: min(number, 12) * 10 * MB)
+    )
+
+    (finding,) = found(observed)
+
+    assert "level: by then the lists have been copied" in finding.evidence[1].value
+
+
 def test_a_short_list_is_left_alone():
     few = Thing("dataset.files", "large-list", "list", count=5_000)
 

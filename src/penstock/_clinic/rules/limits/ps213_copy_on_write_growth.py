@@ -10,14 +10,14 @@ first epochs. Programs run for hours and are then killed for want of memory.
 
 ## How we know
 The dataset holds a list or dictionary of many Python objects, workers are forked, and the memory that is each
-worker's own (USS) rises with the samples it makes, still at the end of the run, and too much for noise. The
-experiment packs these lists into one buffer and looks again.
+worker's own (USS) rises with the samples it makes, too much for noise: still at the end of the run, or until
+it has gained as much as the lists hold. The experiment packs these lists into one buffer and looks again.
 
 ## What to do
 Keep such data in one array: `numpy` bytes and offsets, an arrow table, a tensor. `gc.freeze()` does not help.
 
 ## When we stay silent
-When lists are small, when growth stops after the first batches, when workers are spawned, and when the growth
+When lists are small, when growth stops before the lists can have been copied, when workers are spawned, and when the growth
 comes from a cache that fills (PS214).
 """
 
@@ -41,6 +41,8 @@ MANY = 50_000
 SEEN = 12 << 20
 # What it can come to in all workers, to be worth a word: a list of file names of a usual dataset is less.
 WORTH = 64 << 20
+# Of what the lists hold, gained by each worker: they have been copied, and memory is level from there on.
+COPIED = 0.5
 # Bytes of a small object and its place in a list, where nobody has counted them.
 OBJECT = 120
 
@@ -50,7 +52,7 @@ class _Grown:
     """What the workers of one loader have gained."""
 
     lists: tuple[Thing, ...]
-    per_sample: float  # bytes, in one worker
+    per_sample: float  # bytes, in one worker; 0 where all has been copied
     seen: float  # bytes gained in all workers, as far as the trial went
     workers: int
 
@@ -114,14 +116,21 @@ def _grown(trial: Trial, loader: LoaderSeen) -> _Grown | None:
         return None
     slope, seen = growth.of_workers(trial, loader.key)
     if not slope.is_rising:
-        return None
+        seen = _copied(trial, loader, sum(map(_nbytes, lists)))
     grown = _Grown(
         lists=lists,
         per_sample=slope.per_step,
         seen=seen,
-        workers=len({seen.pid for seen in growth.fetches(trial, loader.key)}),
+        workers=len({seen.worker for seen in growth.fetches(trial, loader.key)}),
     )
     return grown if grown.seen >= SEEN and grown.most * grown.workers >= WORTH else None
+
+
+def _copied(trial: Trial, loader: LoaderSeen, most: int) -> float:
+    """Bytes gained by the workers that have gained about all that the lists hold."""
+    lines = growth.lines(trial, loader.key).values()
+    gains = [line[-1][1] - line[0][1] for line in lines]
+    return sum(gain for gain in gains if gain >= COPIED * most)
 
 
 def _lists(trial: Trial, loader: LoaderSeen) -> tuple[Thing, ...]:
@@ -148,7 +157,11 @@ def _evidence(grown: _Grown, facts: Facts) -> Iterator[Evidence]:
     for each in sorted(grown.lists, key=_nbytes, reverse=True)[:3]:
         value = f"{each.type} of {each.count:,} objects, about {amounts.size(_nbytes(each))}"
         yield Evidence(f"`{each.path}`", value, "samples")
-    value = f"{amounts.size(grown.per_sample)} with each sample, still rising at the end"
+    value = (
+        f"{amounts.size(grown.per_sample)} with each sample, still rising at the end"
+        if grown.per_sample
+        else f"{amounts.size(grown.seen)} in all, then level: by then the lists have been copied"
+    )
     yield Evidence("growth of a worker's own memory", value, "observed run")
     if facts.host.memory_limit:
         yield Evidence("limit of memory", amounts.size(facts.host.memory_limit), "host")

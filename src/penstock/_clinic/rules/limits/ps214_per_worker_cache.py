@@ -123,7 +123,7 @@ def _cache(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Cache | None:
     if not slope.is_rising or not counts:
         return None
     path = max(counts, key=lambda name: max(counts[name].values()))
-    workers = len({seen.pid for seen in growth.fetches(trial, loader.key)})
+    workers = len({seen.worker for seen in growth.fetches(trial, loader.key)})
     length = loader.dataset.length or 0
     copies = workers if loader.settings.get("persistent_workers") else 1  # else each worker sees its part
     return _Cache(
