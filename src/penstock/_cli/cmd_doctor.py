@@ -35,7 +35,7 @@ class Doctor(click.Command):
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--format", type=click.Choice(FORMATS), help="Of the report (text).")
-@click.option("--output", help="File for the report; text is shown anyway.")
+@click.option("-o", "--output", help="File for the report; text is shown anyway.")
 @click.option("--timeout", type=float, help="Seconds for the whole exam (120).")
 @click.option("--quick/--thorough", default=None, help="Only num_workers=0 and your own number.")
 @click.option("--select", multiple=True, metavar="CODES", help="Only these codes or causes.")

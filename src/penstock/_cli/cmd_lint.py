@@ -25,7 +25,7 @@ STDIN = "-"
 @click.command("lint")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Of the findings (text).")
-@click.option("--output", "file", help="File for the findings, in place of standard output.")
+@click.option("-o", "--output", "file", help="File for the findings, in place of standard output.")
 @click.option("--select", multiple=True, metavar="CODES", help="Only these codes or causes.")
 @click.option("--ignore", multiple=True, metavar="CODES", help="Not these codes or causes.")
 @click.option("--info", is_flag=True, help="Show remarks too: habits that may cost memory or time.")

@@ -74,7 +74,9 @@ def doctor(report: dict[str, Any] | None) -> Text:
         return Text().append("could not run", "yellow").append(f": {words.plain(report['reason']['what'])}")
     found = [each for each in report["findings"] if each["severity"] != "info"]
     if report["verdict"] == "healthy" or not found:
-        return Text().append("healthy", "green").append(": nothing wrong found")
+        remarks = [f"{each['code']} {words.plain(each['cause'])}" for each in report["findings"]]
+        said = f"nothing more than a remark: {', '.join(remarks)}" if remarks else "nothing wrong found"
+        return Text().append("healthy", "green").append(f": {said}")
     first = found[0]
     proved = "proved" if first["proof"]["status"] == "verified" else first["confidence"]
     named = Text().append(f"{first['code']} {words.plain(first['cause'])}", "bold").append(f" ({proved}): ")

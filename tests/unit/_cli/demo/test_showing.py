@@ -31,7 +31,8 @@ SICK = {
         },
     ],
 }
-HEALTHY = {"verdict": "healthy", "reason": None, "findings": SICK["findings"][:1]}
+HEALTHY = {"verdict": "healthy", "reason": None, "findings": []}
+REMARKED = {"verdict": "healthy", "reason": None, "findings": SICK["findings"][:1]}
 REFUSED = {"verdict": "could-not-run", "reason": {"what": "it was still busy"}, "findings": []}
 
 
@@ -83,6 +84,7 @@ def test_what_is_not_installed_is_said_and_nothing_else():
     [
         (SICK, "PS201 shm-exhausted (proved): the batches in flight need 320 MB"),
         (HEALTHY, "healthy: nothing wrong found"),
+        (REMARKED, "healthy: nothing more than a remark: PS407 x"),
         (REFUSED, "could not run: it was still busy"),
         (None, "no answer in time"),
     ],
