@@ -48,6 +48,10 @@ def test_a_program_that_the_exam_ended_could_not_clean_up():
     assert not found(trial(ended_by="enough", left_shm=("torch_77_1_0",)))
 
 
+def test_what_a_worker_was_about_to_hand_over_when_it_was_ended_is_no_leak():
+    assert not found(trial(outcome="error", left_shm=("torch_77_1_0", "torch_78_1_0")))
+
+
 def test_use_that_rises_may_be_somebody_elses():
     assert not found(trial(vitals=vitals(shm_used=lambda batch: 4 * MB * batch)))
 

@@ -24,6 +24,7 @@ When the program was ended by the exam, so that it had no chance to clean up, an
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -110,8 +111,12 @@ def _left(trial: Trial, *, only: str = "") -> Evidence | None:
     """Names left by a program that ended on its own: one that the exam ended could not clean up.
 
     `only` those that begin so, and then several: a worker that dies leaves the one that it was filling.
+    For the same reason one name for a process is no leak where torch removes names as soon as they are made.
     """
     left = [name for name in trial.left_shm if name.startswith(only)]
+    if not any(seen.sharing_strategy == "file_system" for seen in trial.loaders):
+        by_maker = Counter(map(maker, left))
+        left = [name for name in left if maker(name) is None or by_maker[maker(name)] > 1]
     if len(left) < (SEVERAL if only else 1) or trial.ended_by != "itself":
         return None
     named = f"{amounts.count(len(left), 'file')} ({amounts.listed(left, 3)})"
