@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from penstock._lab.record import Site
 from penstock._render.as_sarif import as_sarif
 from tests.unit._render import reports
 
+# By OASIS, as published with the standard.
+SCHEMA = json.loads(Path(__file__).with_name("sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
+
 
 def run_of(*findings, **options):
     log = json.loads(as_sarif(findings, read=reports.read, **options))
+    jsonschema.validate(log, SCHEMA)
     assert log["version"] == "2.1.0"
     assert len(log["runs"]) == 1
     return log["runs"][0]
