@@ -106,7 +106,7 @@ class Bench:
     def _scripted(self, finding: Finding, experiment: Experiment) -> Plan:
         """The program as it runs, not much longer than it took to show the ill."""
         # Our loader takes the place of every one of torch's, as with `penstock run`.
-        meant = None if experiment.change.use_penstock else line_of(finding.loader)
+        meant = None if experiment.change.use_penstock else made_at(finding.loader)
         plan = dataclasses.replace(self.observed.plan, loader=meant).plus(experiment.base)
         if plan.loader_s is None:
             return plan
@@ -231,7 +231,7 @@ def _without_patch(finding: Finding) -> Finding:
     return dataclasses.replace(finding, prescription=words, remedy=None)
 
 
-def line_of(key: str | None) -> str | None:
+def made_at(key: str | None) -> str | None:
     """The line that makes a loader: what a change of the source would change, for every loader made there."""
     return None if key is None else key.rpartition("#")[0]
 

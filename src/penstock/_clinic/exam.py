@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock._clinic import experiment as judge
 from penstock._clinic import failures, ignore, ladder, reasons, summary
-from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, line_of
+from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, made_at
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
 from penstock._clinic.hang import timed_out
@@ -349,7 +349,7 @@ class Exam:
     def _peel(self, finding: Finding, bench: Bench) -> Bench | None:
         """The program again, with this illness cured."""
         after, experiment = bench.cures[_identity(finding)]
-        plan = dataclasses.replace(bench.observed.plan, loader=line_of(finding.loader)).plus(experiment.base)
+        plan = dataclasses.replace(bench.observed.plan, loader=made_at(finding.loader)).plus(experiment.base)
         plan = plan.plus(experiment.change)
         if after.plan.drive == "script":
             again: Trial | None = after

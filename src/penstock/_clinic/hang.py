@@ -390,7 +390,7 @@ def dead_thing(stuck: Stuck, source: Source | None, *, has_threads: bool, has_lo
         return by_library
     if lock_name(stuck, source):
         return "lock"
-    is_unread = line_of(stuck, source) is None
+    is_unread = stuck_line(stuck, source) is None
     return "lock" if is_unread and (has_threads or has_locks) else "pool"
 
 
@@ -415,7 +415,7 @@ def is_client(stuck: Stuck, source: Source | None) -> bool:
     is_pool = _passes(stuck, ("concurrent/futures", "multiprocessing/pool.py"))
     names = [each.function for each in stuck.frames if is_users(each.file)]
     telling = _CLIENT_OF_POOL if is_pool else _CLIENT_NAMES
-    return is_lost and any(telling.search(text) for text in (*names, line_of(stuck, source) or ""))
+    return is_lost and any(telling.search(text) for text in (*names, stuck_line(stuck, source) or ""))
 
 
 def _around(stuck: Stuck, source: Source | None) -> str:
@@ -436,7 +436,7 @@ def _passes(stuck: Stuck, parts: tuple[str, ...]) -> bool:
     return any(part in frame.file for frame in stuck.frames for part in parts)
 
 
-def line_of(stuck: Stuck, source: Source | None) -> str | None:
+def stuck_line(stuck: Stuck, source: Source | None) -> str | None:
     """The user's own line in which a process waits; None where the source is not at hand."""
     if stuck.frame is None or source is None:
         return None
@@ -449,7 +449,7 @@ def line_of(stuck: Stuck, source: Source | None) -> str | None:
 
 def lock_name(stuck: Stuck, source: Source | None) -> str | None:
     """The lock that the user's line takes: `self._lock` of `with self._lock:` or `self._lock.acquire()`."""
-    match = _HELD.search(line_of(stuck, source) or "")
+    match = _HELD.search(stuck_line(stuck, source) or "")
     return (match["name"] or match["call"]) if match else None
 
 

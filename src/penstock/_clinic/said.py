@@ -32,10 +32,10 @@ class Said:
 def said(trial: Trial, pattern: re.Pattern[str]) -> Said | None:
     """The first line that fits: of an exception, else of standard error."""
     for failure in trial.failures:
-        line = line_of(f"{failure.type}: {failure.text}\n{failure.traceback}", pattern)
+        line = line_with(f"{failure.type}: {failure.text}\n{failure.traceback}", pattern)
         if line:
             return Said(line, trial, failure)
-    line = line_of(trial.stderr, pattern)
+    line = line_with(trial.stderr, pattern)
     return Said(line, trial) if line else None
 
 
@@ -48,7 +48,7 @@ def first_said(facts: Facts, pattern: re.Pattern[str]) -> Said | None:
     return None
 
 
-def line_of(text: str, pattern: re.Pattern[str]) -> str:
+def line_with(text: str, pattern: re.Pattern[str]) -> str:
     """The whole line in which the pattern is found, shortened; empty where it is not."""
     found = pattern.search(text)
     if found is None:

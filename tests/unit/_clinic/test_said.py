@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.said import first_said, line_of, loader_of, said
+from penstock._clinic.said import first_said, line_with, loader_of, said
 from penstock._lab.plan import Plan
 from penstock._lab.record import Failure, IteratorSeen, LoaderSeen, Trial
 
@@ -49,7 +49,7 @@ def test_the_observed_run_is_asked_first():
 
 
 def test_long_lines_are_cut():
-    assert len(line_of("No space left " + "x" * 900, FULL)) == 200
+    assert len(line_with("No space left " + "x" * 900, FULL)) == 200
 
 
 def test_a_failure_belongs_to_the_loader_that_it_names():

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, hangs, judge, line_of, lock_name, program_threads
+from penstock._clinic.hang import Hang, Stuck, hangs, judge, lock_name, program_threads, stuck_line
 from penstock._clinic.naming import at_place, place, sample_named, short
 from penstock._clinic.trying import mended
 from penstock._lab.record import LoaderSeen, Trial
@@ -68,7 +68,7 @@ class BlockingIo:
             return
 
     def _finding(self, facts: Facts, hang: Hang, stuck: Stuck) -> Finding:
-        line = line_of(stuck, facts.source)
+        line = stuck_line(stuck, facts.source)
         for_what = (
             f"`{lock_name(stuck, facts.source)}`" if lock_name(stuck, facts.source) else _WORDS[stuck.wait]
         )

@@ -17,8 +17,8 @@ it has gained as much as the lists hold. The experiment packs these lists into o
 Keep such data in one array: `numpy` bytes and offsets, an arrow table, a tensor. `gc.freeze()` does not help.
 
 ## When we stay silent
-When lists are small, when growth stops before the lists can have been copied, when workers are spawned, and when the growth
-comes from a cache that fills (PS214).
+When lists are small, when growth stops before the lists can have been copied, when workers are spawned, and
+when the growth comes from a cache that fills (PS214).
 """
 
 from __future__ import annotations

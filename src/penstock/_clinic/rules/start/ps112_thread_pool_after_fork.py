@@ -31,7 +31,7 @@ from penstock._clinic.amounts import listed
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import method_of, worker_deaths
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Dead, Hang, Stuck, dead_thing, hangs, judge, line_of, program_threads
+from penstock._clinic.hang import Dead, Hang, Stuck, dead_thing, hangs, judge, program_threads, stuck_line
 from penstock._clinic.naming import at_place, method, place, sample_named, short
 from penstock._clinic.trying import can_ship, mended, ours, under
 from penstock._lab.record import LoaderSeen
@@ -64,7 +64,7 @@ class ThreadPoolAfterFork:
     def _finding(
         self, facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None, kind: Dead
     ) -> Finding:
-        line = line_of(stuck, facts.source)
+        line = stuck_line(stuck, facts.source)
         return Finding(
             code=self.code,
             cause=self.cause,

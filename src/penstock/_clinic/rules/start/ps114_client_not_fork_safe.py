@@ -30,7 +30,7 @@ from penstock._clinic.agreement import agreement
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, claimed_by, method_of, workers_of
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, line_of
+from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, stuck_line
 from penstock._clinic.naming import at_place, loader_named, method, place, sample_named, short
 from penstock._clinic.trying import can_ship, mended, under
 from penstock._lab.record import LoaderSeen, Site, Thing
@@ -87,7 +87,7 @@ class ClientNotForkSafe:
                 yield self._waits(facts, hang, stuck, loader)
 
     def _waits(self, facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None) -> Finding:
-        line = line_of(stuck, facts.source)
+        line = stuck_line(stuck, facts.source)
         doing = f"`{short(line, 60)}`" if line else f"a client{at_place(stuck.site)}"
         message = (
             f"{stuck.named} waits for ever in {doing}, whose client was made before the worker was forked"
