@@ -74,10 +74,16 @@ def calls(place: Place) -> Iterator[ast.Call]:
     yield from (node for node in place.nodes() if isinstance(node, ast.Call))
 
 
+# Methods that answer with the thing itself, or with one that lives by it. What others answer with is data.
+SAME_THING = frozenset(
+    {"manual_seed", "__enter__", "start", "cursor", "begin", "makefile", "client", "resource", "pubsub"}
+)
+
+
 def made_by(node: ast.AST | None, module: Module) -> tuple[str, ast.Call] | None:
     """The full name of the call that makes a value; of `torch.Generator().manual_seed(0)` the first.
 
-    `Path(p).open()` is `open`.
+    `Path(p).open()` is `open`; `open(p).readlines()` is made by none: it is data.
     """
     while isinstance(node, ast.Call):
         name = module.dotted(node.func)
@@ -87,6 +93,8 @@ def made_by(node: ast.AST | None, module: Module) -> tuple[str, ast.Call] | None
             return None
         if node.func.attr == "open":
             return "open", node
+        if node.func.attr not in SAME_THING:
+            return None
         node = node.func.value
     return None
 

@@ -85,6 +85,14 @@ class Writing(Dataset):
         return self.writer.name()
 
 
+class Lines(Dataset):
+    def __init__(self, path):
+        self.lines = open(path).readlines()
+
+    def __getitem__(self, index):
+        return self.lines[index]
+
+
 class Logged(Dataset):
     def __init__(self, path):
         self.log = open(path, "a")
@@ -97,3 +105,4 @@ DataLoader(Lazy("x"), num_workers=4)
 DataLoader(Closed("x"), num_workers=4)
 DataLoader(ByPlace("x"), num_workers=4)
 DataLoader(Alone("x"))
+DataLoader(Lines("x"), num_workers=4)
