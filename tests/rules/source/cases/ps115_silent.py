@@ -85,12 +85,12 @@ class Writing(Dataset):
         return self.writer.name()
 
 
-class Lines(Dataset):
+class Text(Dataset):
     def __init__(self, path):
-        self.lines = open(path).readlines()
+        self.text = open(path).read()
 
     def __getitem__(self, index):
-        return self.lines[index]
+        return self.text[index]
 
 
 class Logged(Dataset):
@@ -105,4 +105,4 @@ DataLoader(Lazy("x"), num_workers=4)
 DataLoader(Closed("x"), num_workers=4)
 DataLoader(ByPlace("x"), num_workers=4)
 DataLoader(Alone("x"))
-DataLoader(Lines("x"), num_workers=4)
+DataLoader(Text("x"), num_workers=4)
