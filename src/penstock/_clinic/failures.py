@@ -60,7 +60,7 @@ _SPECIFIC: tuple[tuple[str, str], ...] = (
     (r"Pin memory thread exited unexpectedly", "pin-thread-died"),
     (r"can only test a child process", "stale-iterator-noise"),
     # In the words of our own repairs, which bring an error where there was silence.
-    (r"the dataset raised (?:SystemExit|KeyboardInterrupt) for index", "worker-exited"),
+    (r"(?:SystemExit|KeyboardInterrupt) was raised", "worker-exited"),
     (r"\b(?:_exit|abort|kill|raise_signal) was called", "worker-exited"),
     (r"no sample came within|nothing came within", "blocking-io"),
     (r"Length of IterableDataset .* was reported to be", "wrong-length"),

@@ -331,7 +331,7 @@ class Fetches:
         try:
             if self.mends.has_samples:
                 data = self.mends.together(data)
-            batch = collate_fn(data)
+            batch = self.mends.collate(collate_fn, data)
         except BaseException as error:
             self._collate_failed(data, error)
             unwind(error)

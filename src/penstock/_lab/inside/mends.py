@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from penstock._lab.inside.mending import of_datasets, of_processes, of_samples, of_threads, of_waits
-from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
+from penstock._lab.inside.mending.mend import Getting, Guarding, Mend, MendError, OfBatches, OfSamples, OfStreams
 from penstock._lab.inside.observer import Context, Observer
 
 ALL: dict[str, type[Mend]] = {
@@ -81,6 +81,7 @@ class Mends:
             else:
                 self._all.append(kind(name.partition(":")[2]))
         self._gets = [mend for mend in self._all if isinstance(mend, Getting)]
+        self._guards = [mend for mend in self._gets if isinstance(mend, Guarding)]
         self._of_samples = [mend for mend in self._all if isinstance(mend, OfSamples)]
         self._of_batches = [mend for mend in self._all if isinstance(mend, OfBatches)]
         self._of_streams = [mend for mend in self._all if isinstance(mend, OfStreams)]
@@ -178,6 +179,13 @@ class Mends:
         for mend in self._of_samples:
             samples = mend.together(samples)
         return samples
+
+    def collate(self, collate_fn: Any, samples: Any) -> Any:
+        """The batch, through every mend of what the program's own code raises."""
+        call = collate_fn
+        for mend in self._guards:
+            call = _through(mend, call)
+        return call(samples)
 
     def made(self, batch: Any) -> Any:
         """A batch, where it was made."""

@@ -50,6 +50,10 @@ class Getting:
         return inner(index)
 
 
+class Guarding(Getting):
+    """A mend of what the program's own code raises: `get` stands around its collate function as well."""
+
+
 class OfSamples:
     """A mend of samples as the dataset gave them."""
 

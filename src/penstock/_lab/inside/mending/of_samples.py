@@ -12,7 +12,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from penstock._lab.inside import pickling
 from penstock._lab.inside.batches import is_dense, is_tensor
-from penstock._lab.inside.mending.mend import Getting, Mend, MendError, OfBatches, OfSamples, OfStreams
+from penstock._lab.inside.mending.mend import (
+    Getting,
+    Guarding,
+    Mend,
+    MendError,
+    OfBatches,
+    OfSamples,
+    OfStreams,
+)
 from penstock._lab.inside.mending.trees import change_leaves
 
 _DOUBLED = 20  # distances at which another sample is tried in place of a bad one: 1, 2, 4 …
@@ -239,8 +247,8 @@ class SkipOdd(Mend, OfSamples):
         return [sample if each == form else self._good for sample, each in zip(samples, forms, strict=True)]
 
 
-class StopIterationRaises(Mend, Getting):
-    """StopIteration out of a map-style dataset becomes RuntimeError."""
+class StopIterationRaises(Mend, Guarding):
+    """StopIteration out of a map-style dataset, or out of collate, becomes RuntimeError."""
 
     name: ClassVar[str] = "stop-iteration-raises"
 
@@ -249,10 +257,10 @@ class StopIterationRaises(Mend, Getting):
         try:
             return inner(index)
         except StopIteration as error:
-            raise RuntimeError(f"the dataset raised StopIteration for index {index}") from error
+            raise RuntimeError("StopIteration was raised") from error
 
 
-class PlainExceptions(Mend, Getting):
+class PlainExceptions(Mend, Guarding, OfStreams):
     """An exception whose type cannot be pickled is raised as RuntimeError, with its text."""
 
     name: ClassVar[str] = "plain-exceptions"
@@ -266,8 +274,12 @@ class PlainExceptions(Mend, Getting):
                 raise RuntimeError(f"{type(error).__name__}: {error}") from None
             raise
 
+    def next_of(self, stream: Any) -> Any:
+        """The next sample of a stream."""
+        return self.get(next, stream)
 
-class NoExits(Mend, Getting):
+
+class NoExits(Mend, Guarding, OfStreams):
     """A dataset that ends its process raises RuntimeError instead."""
 
     name: ClassVar[str] = "no-exits"
@@ -285,10 +297,14 @@ class NoExits(Mend, Getting):
         try:
             return inner(index)
         except (SystemExit, KeyboardInterrupt) as error:
-            raise RuntimeError(f"the dataset raised {type(error).__name__} for index {index}") from error
+            raise RuntimeError(f"{type(error).__name__} was raised") from error
         finally:
             for module, name, function in plain:
                 setattr(module, name, function)
+
+    def next_of(self, stream: Any) -> Any:
+        """The next sample of a stream."""
+        return self.get(next, stream)
 
 
 def _refuse(name: str) -> Any:
