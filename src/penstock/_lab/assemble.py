@@ -61,6 +61,7 @@ class Seen:
     stderr: str = ""
     left_processes: int = 0
     left_workers: int = 0
+    outlived_workers: int = 0
     left_shm: tuple[str, ...] = ()
     orphaned_shm: tuple[str, ...] = ()
     impossible: str = ""
@@ -101,6 +102,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         stderr=seen.stderr,
         left_processes=seen.left_processes,
         left_workers=seen.left_workers,
+        outlived_workers=seen.outlived_workers,
         left_shm=seen.left_shm,
         orphaned_shm=seen.orphaned_shm,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),

@@ -303,6 +303,7 @@ class Trial:
     stderr: str = ""
     left_processes: int = 0  # still there when the program itself had ended
     left_workers: int = 0  # of these, workers of torch's loader that did not end on their own
+    outlived_workers: int = 0  # workers that lived on, while it ran, after the process that they work for
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
     orphaned_shm: tuple[str, ...] = ()  # of its dead processes, that nobody held, at most while it ran
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without

@@ -30,6 +30,7 @@ MOST_EXTRA = 0.5  # of the time limit, on a machine that is busy with other thin
 MOST_EXTRA_S = 20.0
 NEWS_S = 1.0  # between two words of progress
 ORPHANS_S = 1.0  # between two looks for names that nobody can remove
+OUTLIVED_S = 6.0  # of a worker without its parent: torch's look for theirs every 5 s, between batches
 
 
 class Watch:
@@ -64,6 +65,8 @@ class Watch:
         self._stop = stop
         self._orphaned: set[str] = set()
         self._orphans_at = 0.0
+        self._without_parent: dict[int, float] = {}  # workers, and since when
+        self._outlived: set[int] = set()
         self._hands: dict[int, tuple[str, int, int, object]] = {}
 
     @property
@@ -123,6 +126,7 @@ class Watch:
         self._sample_at = time.monotonic() + vitals.SAMPLE_S
         self._tell_progress(now)
         self._note_orphans(now, [process.pid for process in alive])
+        self._note_outlived(now, alive)
         return "stall" if self._is_stalled(now, alive) else None
 
     def _note_orphans(self, now: float, alive: list[int]) -> None:
@@ -134,6 +138,14 @@ class Watch:
         if len(names) > len(self._orphaned):
             names -= residue.mapped_names(alive)
             self._orphaned = max(names, self._orphaned, key=len)
+
+    def _note_outlived(self, now: float, alive: list[Process]) -> None:
+        """Note workers that are long without the process that they work for: the warden has adopted them."""
+        for process in alive:
+            if vitals.is_worker(process) and process.parent == self._patient.warden:
+                since = self._without_parent.setdefault(process.pid, now)
+                if now - since >= OUTLIVED_S:
+                    self._outlived.add(process.pid)
 
     def _note_zombies(self, now: float, processes: list[Process]) -> None:
         for process in processes:
@@ -279,6 +291,7 @@ class Watch:
             stderr=refused + patient.stderr.text(),
             left_processes=len(patient.left) if is_own_end else 0,
             left_workers=patient.left.count(vitals.WORKER_NAME) if is_own_end else 0,
+            outlived_workers=len(self._outlived),
             left_shm=left if is_own_end else (),
             orphaned_shm=tuple(sorted(self._orphaned)),
             impossible=patient.impossible,

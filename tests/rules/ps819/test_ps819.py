@@ -50,3 +50,9 @@ def test_what_we_ended_ourselves_left_nothing_of_its_own():
 
 def test_a_program_without_workers_left_something_else():
     assert not found(dataclasses.replace(LEFT, iterators=(IteratorSeen(loader="train.py:9#0"),)))
+
+
+def test_workers_that_outlive_a_process_of_a_program_that_goes_on_are_found():
+    (finding,) = found(dataclasses.replace(LEFT, ended_by="enough", left_workers=0, outlived_workers=2))
+
+    assert finding.message.startswith("2 workers outlived the process that they worked for")

@@ -11,7 +11,15 @@ import sys
 from typing import Any
 
 from penstock._lab.inside.mending import of_datasets, of_processes, of_samples, of_threads, of_waits
-from penstock._lab.inside.mending.mend import Getting, Guarding, Mend, MendError, OfBatches, OfSamples, OfStreams
+from penstock._lab.inside.mending.mend import (
+    Getting,
+    Guarding,
+    Mend,
+    MendError,
+    OfBatches,
+    OfSamples,
+    OfStreams,
+)
 from penstock._lab.inside.observer import Context, Observer
 
 ALL: dict[str, type[Mend]] = {

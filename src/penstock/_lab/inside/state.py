@@ -124,7 +124,7 @@ class State:
 
 def _reachable(root: Any, name: str) -> Any:
     kinds: set[type] = set()
-    for path, value, depth in walk(root, name, most=3_000, deepest=5):
+    for path, value, depth in walk(root, name, most=5_000):
         yield path, value
         kind = type(value)
         if kind not in kinds and depth <= _CLASSES_DEEP and _is_users(kind):

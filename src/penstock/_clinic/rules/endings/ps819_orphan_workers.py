@@ -1,14 +1,15 @@
 """PS819 orphan-workers
 
 ## What it finds
-Worker processes that are still there when the program itself has ended.
+Worker processes that are still there when the program itself has ended, or the process of it that they work
+for.
 
 ## Why it matters
 They keep memory, shared memory, files and the accelerator, and the next run fails for want of them.
 
 ## How we know
-Processes of the program that were alive after its end. torch's workers look for their parent only between
-batches: one that is stuck in a sample never looks.
+Processes of the program that were alive after its end, or that lived on for seconds without a parent.
+torch's workers look for their parent only between batches: one that is stuck in a sample never looks.
 
 ## What to do
 End the program in the ordinary way (no `os._exit`, no SIGKILL) so that its workers are told, put time-outs
@@ -40,28 +41,31 @@ class OrphanWorkers:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding when the program's own end left workers behind."""
         trial = facts.observed
-        if trial is None or trial.ended_by != "itself" or not trial.left_workers:
+        loader = _with_workers(trial) if trial is not None else None
+        if trial is None or loader is None:
             return
-        loader = _with_workers(trial)
-        if loader is not None:
-            yield self._finding(trial, loader)
+        if trial.ended_by == "itself" and trial.left_workers:
+            whom = f"the program, which ended {_ending(trial.status)}"
+            yield self._finding(trial.left_workers, whom, loader)
+        elif trial.outlived_workers:
+            whom = "the process that they worked for, which was killed or ended by os._exit"
+            yield self._finding(trial.outlived_workers, whom, loader)
 
-    def _finding(self, trial: Trial, loader: LoaderSeen) -> Finding:
-        how = _ending(trial.status)
+    def _finding(self, workers: int, whom: str, loader: LoaderSeen) -> Finding:
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error",
             confidence="observed",
-            message=f"{count(trial.left_workers, 'worker')} outlived the program, which ended {how}",
+            message=f"{count(workers, 'worker')} outlived {whom}",
             where=loader.site,
             loader=loader.key,
             evidence=(
-                Evidence("workers left", str(trial.left_workers), "observed run"),
-                Evidence("end of the program", how, "observed run"),
+                Evidence("workers left", str(workers), "observed run"),
+                Evidence("left by", whom, "observed run"),
             ),
             prescription=Prescription(
-                change="end the program in the ordinary way, without os._exit or SIGKILL, or "
+                change="end processes in the ordinary way, without os._exit or SIGKILL, or "
                 "from penstock import DataLoader",
                 expect="workers end with the program",
             ),
