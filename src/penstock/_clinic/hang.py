@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.failures import innermost, is_users, workers_of
+from penstock._clinic.failures import innermost, is_users, method_of, workers_of
 from penstock._clinic.source import Source
-from penstock._lab.record import Frame, IteratorSeen, LoaderSeen, ProcessLook, Site, ThreadLook, Trial
+from penstock._lab.record import Frame, IteratorSeen, LoaderSeen, ProcessLook, Site, Thing, ThreadLook, Trial
 
 Signature = Literal["lost-batch", "lock", "read", "slow", "other-rank", "elsewhere"]
 Wait = Literal["futex", "socket", "pipe", "file-lock", "child", "poll", "sleep", "file", "running", "unknown"]
@@ -451,6 +451,23 @@ def lock_name(stuck: Stuck, source: Source | None) -> str | None:
     """The lock that the user's line takes: `self._lock` of `with self._lock:` or `self._lock.acquire()`."""
     match = _HELD.search(stuck_line(stuck, source) or "")
     return (match["name"] or match["call"]) if match else None
+
+
+def is_held(loader: LoaderSeen | None) -> bool:
+    """Whether a lock on what workers get was held when the workers were about to be started."""
+    return any(thing.kind == "lock" and thing.detail == "held" for thing in (loader.things if loader else ()))
+
+
+def shared_pipe(facts: Facts, hang: Hang) -> Thing | None:
+    """The pipe, opened before the fork, from which several workers read what was meant for one of them."""
+    stuck, loader = hang.first, hang.loader_in(facts)
+    zero = facts.at(hang.loader or "", 0)
+    if stuck is None or stuck.worker is None or stuck.wait != "pipe" or zero is None or zero.outcome != "ok":
+        return None
+    if loader is None or workers_of(hang.trial, loader) <= 1 or method_of(hang.trial, loader) != "fork":
+        return None
+    pipes = [thing for thing in loader.things if thing.kind == "open-file" and thing.detail.isdigit()]
+    return next((thing for thing in pipes if "r" in thing.mode), None)
 
 
 def hangs(facts: Facts) -> Iterator[Hang]:

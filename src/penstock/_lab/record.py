@@ -43,7 +43,7 @@ class Thing:
     error: str = ""  # what pickle said
     count: int = 0  # elements of a large list, or of a cache
     nbytes: int = 0
-    detail: str = ""  # file name and offset, name of the local function …
+    detail: str = ""  # file name and offset, name of the local function, "held" of a lock at iter() …
     site: Site | None = None
     mode: str = ""  # of a file: "rb"
     # Whether the offset that all processes share moved while workers loaded samples (/proc/self/fdinfo in the

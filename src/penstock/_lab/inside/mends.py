@@ -89,7 +89,7 @@ class Mends:
             else:
                 self._all.append(kind(name.partition(":")[2]))
         self._gets = [mend for mend in self._all if isinstance(mend, Getting)]
-        self._guards = [mend for mend in self._gets if isinstance(mend, Guarding)]
+        self._guards = [mend for mend in self._all if isinstance(mend, Guarding)]
         self._of_samples = [mend for mend in self._all if isinstance(mend, OfSamples)]
         self._of_batches = [mend for mend in self._all if isinstance(mend, OfBatches)]
         self._of_streams = [mend for mend in self._all if isinstance(mend, OfStreams)]

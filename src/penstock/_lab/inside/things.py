@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ MOST_THINGS = 80
 MOST_S = 0.5  # for one loader
 LARGE = 10_000  # Python objects in a container from which on it is told
 NESTED = 64  # elements, each of which may hold many
+HELD = "held"  # said of a lock
+_LOCK = type(threading.Lock())
 _CLASSES_DEEP = 3
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
@@ -213,6 +216,8 @@ def _detail(value: Any, kind: str) -> str:
         return str(value.__qualname__)
     if kind == "module":
         return str(value.__name__)
+    if kind == "lock" and type(value) is _LOCK and value.locked():
+        return HELD
     return ""
 
 

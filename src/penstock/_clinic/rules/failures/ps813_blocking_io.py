@@ -28,7 +28,17 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, hangs, judge, lock_name, program_threads, stuck_line
+from penstock._clinic.hang import (
+    Hang,
+    Stuck,
+    hangs,
+    is_held,
+    judge,
+    lock_name,
+    program_threads,
+    shared_pipe,
+    stuck_line,
+)
 from penstock._clinic.naming import at_place, place, sample_named, short
 from penstock._clinic.trying import mended
 from penstock._lab.record import LoaderSeen, Trial
@@ -111,7 +121,8 @@ def _is_of_input(facts: Facts, hang: Hang, stuck: Stuck) -> bool:
     if hang.signature == "read":
         return True
     # A lock that hangs without any worker or thread is no matter of forks: the program waits for itself.
-    is_alone = stuck.worker is None or (_also_at_zero(facts, hang) and not program_threads(hang))
+    is_forked = bool(program_threads(hang)) or is_held(hang.loader_in(facts))
+    is_alone = stuck.worker is None or (_also_at_zero(facts, hang) and not is_forked)
     return hang.signature == "lock" and is_alone
 
 
@@ -121,7 +132,9 @@ def _also_at_zero(facts: Facts, hang: Hang) -> bool:
 
 
 def _is_shared(facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None) -> bool:
-    """Whether workers share a connection that works without them: then that is the cause (PS114)."""
+    """Whether workers share a connection that works without them: then that is the cause (PS114, PS115)."""
+    if shared_pipe(facts, hang) is not None:
+        return True
     zero: Trial | None = facts.at(hang.loader or "", 0)
     has_connection = any(thing.kind in {"socket", "client"} for thing in (loader.things if loader else ()))
     return stuck.worker is not None and has_connection and zero is not None and zero.outcome == "ok"

@@ -31,7 +31,7 @@ from penstock._clinic.amounts import listed
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import method_of, worker_deaths
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, lock_name, program_threads
+from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, is_held, judge, lock_name, program_threads
 from penstock._clinic.naming import at_place, method, place, sample_named
 from penstock._clinic.trying import can_ship, mended, ours, under
 from penstock._lab.record import LoaderSeen
@@ -65,8 +65,8 @@ class LockHeldAtFork:
         kind = dead_thing(stuck, facts.source, has_threads=bool(program_threads(hang)), has_locks=has_locks)
         zero = facts.at(hang.loader or "", 0)
         hangs_alone = zero is not None and judge(zero) is not None
-        # A lock that another thread never gives back stops the program without workers too.
-        return kind == "lock" and (not hangs_alone or bool(program_threads(hang)))
+        # A lock that another thread, or the main one itself, never gives back stops it without workers too.
+        return kind == "lock" and (not hangs_alone or bool(program_threads(hang)) or is_held(loader))
 
     def _finding(self, facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None) -> Finding:
         name = lock_name(stuck, facts.source) or _path(loader)

@@ -8,7 +8,7 @@ with `seek` and `read`, a ZipFile, a TarFile, an open npz, LMDB, HDF5 or SQLite 
 A fork shares one file offset between all workers. While one has sought and not yet read, another seeks
 elsewhere: samples are silently wrong, or archives fail with a bad checksum. The rate is low and depends on
 the load, so that a clean epoch proves nothing. LMDB, HDF5 and SQLite keep state that must not
-be shared either.
+be shared either. Of a pipe to a helper program, one worker reads the answer that another waits for.
 
 ## How we know
 The handle among the dataset's attributes, opened before the fork; its shared offset moved while only workers
@@ -33,8 +33,9 @@ from typing import ClassVar
 from penstock._clinic.agreement import Agreement, agreement
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, claimed_by, method_of, workers_of
-from penstock._clinic.finding import Evidence, Finding, Fix, Prescription, Severity
-from penstock._clinic.naming import loader_named, sample_named, short
+from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription, Severity
+from penstock._clinic.hang import Hang, hangs, shared_pipe
+from penstock._clinic.naming import loader_named, place, sample_named, short
 from penstock._clinic.trying import mended, ours
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Thing
@@ -61,6 +62,11 @@ class HandleSharedAcrossFork:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader: of its failure, of wrong samples, or of the shared offset."""
+        hang = next(hangs(facts), None)
+        pipe = shared_pipe(facts, hang) if hang is not None else None
+        if hang is not None and pipe is not None:
+            yield from self._stolen(facts, hang, pipe)
+            return
         failed = {case.loader.key: case for case in cases(facts) if case.loader and _is_of_workers(case)}
         for loader in facts.loaders:
             observed = facts.observed
@@ -74,6 +80,33 @@ class HandleSharedAcrossFork:
                 yield self._failed(loader, thing, case)
             elif workers_of(observed, loader) >= _FEWEST_TO_RACE:
                 yield from self._silent(facts, loader, thing)
+
+    def _stolen(self, facts: Facts, hang: Hang, pipe: Thing) -> Iterator[Finding]:
+        loader, stuck = hang.loader_in(facts), hang.first
+        if loader is None or stuck is None:
+            return
+        message = (
+            f"{stuck.named} waits for ever for an answer from `{pipe.path}`, opened before the fork:"
+            " another worker has read it"
+        )
+        evidence = (
+            Evidence(f"{stuck.named} waits at", place(stuck.site) or "a line of a library", "stacks"),
+            Evidence("the same loader at num_workers=0", "loads", "ladder"),
+        )
+        alone = Experiment(
+            title="the same loader with 1 worker, which has it for itself",
+            change=Change(settings={"num_workers": 1}),
+        )
+        yield dataclasses.replace(
+            self._finding(loader, pipe, message, evidence),
+            prescription=Prescription(
+                f"open `{pipe.path}` in each worker, when it is first used there",
+                "every worker has a pipe of its own, and its answers reach it",
+                fix=Fix("lazy-open", pipe.site, {"path": pipe.path}),
+            ),
+            experiments=(alone,),
+            stopped_at_s=hang.since_s,
+        )
 
     def _failed(self, loader: LoaderSeen, thing: Thing, case: Case) -> Finding:
         failure = case.failure
