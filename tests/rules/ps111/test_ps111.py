@@ -77,3 +77,13 @@ def test_a_program_that_hangs_without_workers_too_waits_for_itself():
 
 def test_spawned_workers_inherit_no_lock():
     assert found(hung(worker(0, frame(20)), seen=spawned())) == []
+
+
+def test_a_lock_that_the_main_thread_itself_holds_is_told_here():
+    held = loader(things=(thing("dataset._lock", "lock", detail="held"),))
+
+    (finding,) = found(hung(worker(0, frame(20)), seen=held), silent(zero()))
+
+    assert finding.message == (
+        "worker 0 waits for ever for `self._lock`, which was already held when the worker was forked"
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from penstock._clinic.rules.start.ps115_handle_shared_across_fork import HandleSharedAcrossFork
 from tests.rules.seen import facts, failure, loader, samples, trial, zero
-from tests.rules.stuck import spawned, thing
+from tests.rules.stuck import frame, hung, silent, spawned, thing, worker
 
 MOVED = thing("dataset.f", "open-file", mode="rb", offset_moved=True)
 ZIP = thing("dataset.archive", "archive", type="zipfile.ZipFile", offset_moved=True)
@@ -100,3 +100,24 @@ def test_random_augmentation_says_nothing_of_handles():
     seen = loader(things=(thing(mode="rb", offset_moved=False),))
 
     assert found(trial(seen, samples=samples("wxyz", worker=0)), zero(samples=samples("abcd"))) == []
+
+
+PIPE = thing("dataset.proc.stdout", mode="rb", detail="5")
+
+
+def test_an_answer_that_another_worker_has_read_is_explained():
+    observed = hung(worker(1, frame(20), wchan="anon_pipe_read"), seen=loader(things=(PIPE,)))
+
+    (finding,) = found(observed, zero())
+
+    assert finding.message == (
+        "worker 1 waits for ever for an answer from `dataset.proc.stdout`, opened before the fork:"
+        " another worker has read it"
+    )
+    assert finding.experiments[0].change.settings == {"num_workers": 1}
+
+
+def test_a_pipe_that_is_silent_without_workers_too_is_another_matter():
+    observed = hung(worker(1, frame(20), wchan="anon_pipe_read"), seen=loader(things=(PIPE,)))
+
+    assert found(observed, silent(zero())) == []

@@ -77,3 +77,11 @@ def test_a_connection_that_workers_share_is_another_cause():
     seen = loader(things=(thing("dataset.sock", "socket"),))
 
     assert found(hung(worker(0, frame(20), wchan="wait_woken"), seen=seen), zero()) == []
+
+
+def test_a_lock_that_was_held_at_the_fork_and_a_pipe_that_workers_share_are_other_causes():
+    held = loader(things=(thing("dataset._lock", "lock", detail="held"),))
+    piped = loader(things=(thing("dataset.proc.stdout", mode="rb", detail="5"),))
+
+    assert found(hung(worker(0, frame(21)), seen=held), silent(zero())) == []
+    assert found(hung(worker(0, frame(20), wchan="anon_pipe_read"), seen=piped), zero()) == []
