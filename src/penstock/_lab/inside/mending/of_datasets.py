@@ -341,7 +341,10 @@ class PackLists(Mend):
 
     def before_iter(self, loader: Any, number: int) -> None:
         """Once, before workers are started."""
-        if number == 0 and not swap(loader.dataset, _is_large, _pack):
+        if number:
+            return
+        parts = (loader.dataset, loader.collate_fn)
+        if not sum(swap(part, _is_large, _pack) for part in parts if part is not None):
             raise MendError("no large list was found on the dataset")
 
 
