@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +45,7 @@ PLACES = (
 )
 # Datasets made of others.
 WRAPPERS = frozenset({"Subset", "random_split", "ConcatDataset", "ChainDataset", "StackDataset"})
+WRAPPED = 4  # calls around a loader, with itself: zip(enumerate(tqdm(loader)))
 MOST_OBJECTS = 200  # that one dataset is followed through
 SHIPPING = frozenset({"spawn", "forkserver"})
 FORKING = frozenset({"fork", "default"})
@@ -133,19 +135,26 @@ class Program:
     def classes_of(self, node: ast.AST | None, module: Module) -> list[ClassRead]:
         """The classes of the program that an object may be of; then the datasets that it is made of."""
         found: dict[ClassRead, None] = {}
+        # By identity, each once: a large program leads to the same object on thousands of ways.
         seen: set[int] = set()
-        waiting = [(value, False) for value in self.values.of(node, module)]
-        while waiting and len(seen) < MOST_OBJECTS:
-            value, is_inner = waiting.pop(0)
-            if id(value.node) in seen:
-                continue
-            seen.add(id(value.node))
+        ahead: deque[tuple[Value, bool]] = deque()
+
+        def follow(part: ast.AST | None, module: Module, *, is_inner: bool) -> None:
+            for each in self.values.of(part, module):
+                if id(each.node) not in seen:
+                    seen.add(id(each.node))
+                    ahead.append((each, is_inner))
+
+        follow(node, module, is_inner=False)
+        left = MOST_OBJECTS
+        while ahead and left:
+            left -= 1
+            value, is_inner = ahead.popleft()
             own = self._made_by(value)
             if own is not None and (not is_inner or _kind(own)):
                 found[own] = None
             for part in self._made_of(value, own):
-                goes_in = is_inner or isinstance(value.node, ast.Call)
-                waiting += [(each, goes_in) for each in self.values.of(part, value.module)]
+                follow(part, value.module, is_inner=is_inner or isinstance(value.node, ast.Call))
         return list(found)
 
     def _made_by(self, value: Value) -> ClassRead | None:
@@ -195,17 +204,27 @@ class Program:
             if self._makes_loader(call, module)
         )
 
-    def loaders_of(self, node: ast.AST | None, module: Module, *, depth: int = 0) -> list[LoaderMade]:
+    def loaders_of(self, node: ast.AST | None, module: Module) -> list[LoaderMade]:
         """The loaders that an expression may stand for, also inside `enumerate(…)`, `tqdm(…)` and so on."""
-        made = {id(loader.node): loader for loader in self.loaders}
-        found: list[LoaderMade] = []
-        for value in self.values.of(node, module):
-            if id(value.node) in made:
-                found.append(made[id(value.node)])
-            elif isinstance(value.node, ast.Call) and depth < 3:  # noqa: PLR2004 - enumerate(tqdm(loader))
-                for arg in value.node.args:
-                    found += self.loaders_of(arg, value.module, depth=depth + 1)
-        return found
+        found: dict[int, LoaderMade] = {}
+        seen: set[int] = set()
+        ahead = [(node, module)]
+        for _ in range(WRAPPED):
+            values = [value for part, where in ahead for value in self.values.of(part, where)]
+            ahead = []
+            for value in values:
+                if id(value.node) in seen:
+                    continue
+                seen.add(id(value.node))
+                if id(value.node) in self._by_node:
+                    found[id(value.node)] = self._by_node[id(value.node)]
+                elif isinstance(value.node, ast.Call):
+                    ahead += [(arg, value.module) for arg in value.node.args]
+        return list(found.values())
+
+    @cached_property
+    def _by_node(self) -> dict[int, LoaderMade]:
+        return {id(loader.node): loader for loader in self.loaders}
 
     def loaders_for(self, dataset: ClassRead) -> list[LoaderMade]:
         """The loaders that get a dataset; where none is seen to, those near it whose dataset is not known."""
