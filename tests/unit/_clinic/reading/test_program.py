@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
@@ -200,3 +201,15 @@ def test_a_dataset_that_is_wrapped_again_and_again_is_followed_once():
     layers = "".join(f"d{n + 1} = Images(d{n}, d{n}, d{n}, d{n})\n" for n in range(30))
     made = loader(f"{IMAGES}d0 = Images()\n{layers}DataLoader(d30)")
     assert [each.name for each in made.datasets] == ["Images"]
+
+
+def test_each_object_is_followed_once_however_many_ways_lead_to_it(monkeypatch):
+    wide = "\n".join(f"x{level + 1} = f({', '.join([f'x{level}'] * 20)})" for level in range(3))
+    made = read(f"from torch.utils.data import DataLoader\nx0 = DataLoader([])\n{wide}\nfor batch in x3: pass")
+    (loop,) = [node for node in ast.walk(made.modules[0].file.tree) if isinstance(node, ast.For)]
+    asked = []
+    plain = made.values.of
+    monkeypatch.setattr(made.values, "of", lambda *args: asked.append(args) or plain(*args))
+
+    assert made.loaders_of(loop.iter, made.modules[0]) == list(made.loaders)
+    assert len(asked) < 1_000  # of 8,000 ways

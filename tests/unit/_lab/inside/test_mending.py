@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from penstock._lab.inside.mending import of_datasets, of_samples, trees
-from penstock._lab.inside.mends import ALL
+from penstock._lab.inside.mends import ALL, Mends
 
 Pair = namedtuple("Pair", "a b")
 
@@ -99,3 +100,24 @@ def test_a_dataset_without_end_has_none():
             return index
 
     assert of_datasets.find_end(Endless()) is None
+
+
+def test_what_collate_raises_is_mended_too():
+    change = SimpleNamespace(mends=("stop-iteration-raises",))
+    mends = Mends(SimpleNamespace(plan=SimpleNamespace(change=change)))
+
+    assert mends.collate(list, (1, 2)) == [1, 2]
+    with pytest.raises(RuntimeError, match="StopIteration was raised"):
+        mends.collate(lambda samples: next(iter(samples)), ())
+
+
+def test_a_stream_that_ends_its_process_raises_instead():
+    def stream():
+        yield 1
+        raise SystemExit
+
+    mend, samples = of_samples.NoExits(), stream()
+
+    assert mend.next_of(samples) == 1
+    with pytest.raises(RuntimeError, match="SystemExit was raised"):
+        mend.next_of(samples)

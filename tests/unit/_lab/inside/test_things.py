@@ -204,3 +204,12 @@ def test_a_class_under_the_guard_of_the_main_script_is_lost_to_workers(text, los
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
     kind = type("Data", (), {"__module__": "__main__"})
     assert mainfile.is_lost(kind) is lost
+
+
+def test_a_lock_that_is_held_is_said_so():
+    lock = threading.Lock()
+    with lock:
+        held = found(Holder(lock=lock))["dataset.lock"]
+    free = found(Holder(lock=lock))["dataset.lock"]
+
+    assert (held["detail"], free["detail"]) == ("held", "")
