@@ -205,7 +205,9 @@ def test_a_dataset_that_is_wrapped_again_and_again_is_followed_once():
 
 def test_each_object_is_followed_once_however_many_ways_lead_to_it(monkeypatch):
     wide = "\n".join(f"x{level + 1} = f({', '.join([f'x{level}'] * 20)})" for level in range(3))
-    made = read(f"from torch.utils.data import DataLoader\nx0 = DataLoader([])\n{wide}\nfor batch in x3: pass")
+    made = read(
+        f"from torch.utils.data import DataLoader\nx0 = DataLoader([])\n{wide}\nfor batch in x3: pass"
+    )
     (loop,) = [node for node in ast.walk(made.modules[0].file.tree) if isinstance(node, ast.For)]
     asked = []
     plain = made.values.of
