@@ -44,7 +44,7 @@ class Tours(Dataset):
         rng = random.Random(12)
         self.sizes = [rng.randint(5, 11) for _ in range(n)]
         for k in range(17, n, 80):
-            self.sizes[k] = 560          # the hub depots
+            self.sizes[k] = 900          # the hub depots
 
     def __len__(self):
         return len(self.sizes)
