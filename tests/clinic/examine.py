@@ -242,6 +242,8 @@ def main() -> int:
     parser.add_argument("--options", default="", help="further options for the doctor")
     given = parser.parse_args()
     chosen = cases(given.patterns, given.corpus)
+    if not chosen:
+        parser.error(f"no program is named {' or '.join(given.patterns)}, such as sick/shm or healthy")
     results: list[Result] = []
     with ThreadPoolExecutor(given.jobs) as pool:
         for result in pool.map(lambda case: examine(case, given.options.split()), chosen):

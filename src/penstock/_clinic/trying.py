@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock._clinic.finding import Experiment
+from penstock._clinic.naming import sample_named
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Thing
 
@@ -20,6 +23,15 @@ def with_workers(number: int) -> Experiment:
 def mended(mend: str, title: str, *, brings: str = "") -> Experiment:
     """The same loader with one thing repaired from inside."""
     return Experiment(title, Change(mends=(mend,)), brings=brings)
+
+
+def without(index: Any) -> tuple[Experiment, ...]:
+    """The same loader without the sample in hand, or the batch that was; none where nobody knows."""
+    indices = index if isinstance(index, (list, tuple)) else [index]
+    if not indices or not all(isinstance(each, int) for each in indices):
+        return ()
+    what = sample_named(index).removeprefix("a sample of ")
+    return (mended(f"skip-index:{','.join(str(each) for each in indices)}", f"the loader without {what}"),)
 
 
 def ours() -> Experiment:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 
 from penstock._clinic.rules.limits.ps211_worker_out_of_memory import WorkerOutOfMemory
 from penstock._lab.record import Death, ProcessLook
-from tests.rules.seen import GB, KEY, facts, failure, host, loader, trial, vitals
+from tests.rules.seen import GB, KEY, facts, failure, host, loader, trial, vitals, zero
 
 KILLED = Death(pid=12, worker=1, loader=KEY, status=-signal.SIGKILL, at_s=5.0)
 
@@ -31,9 +32,6 @@ def test_a_worker_that_the_kernel_killed_is_found():
 
 
 def test_a_worker_that_raised_for_want_of_memory_is_found():
-    said = failure(
-        "Unable to allocate 4 GiB", kind="numpy._core._exceptions._ArrayMemoryError", phase="sample"
-    )
     said = failure("Unable to allocate 4 GiB", kind="MemoryError", phase="sample", worker=0)
 
     (finding,) = found(trial(outcome="error", failures=(said,)))
@@ -56,6 +54,19 @@ def test_the_worker_that_held_the_most_when_the_exam_had_to_end_is_found():
 
     assert finding.message.startswith("worker 1 held 512 MB at sample 61 when memory ran out: ")
     assert finding.experiments[-1].change.mends == ("skip-index:61",)
+
+
+def test_memory_that_runs_out_without_workers_too_is_laid_to_the_batch_in_hand():
+    killed = dataclasses.replace(KILLED, index=[4, 9])
+    observed = trial(loader(num_workers=4), outcome="oom", deaths=(killed,), host=host(oom_kills=1))
+    seen = facts(observed, zero(outcome="oom"))
+
+    (finding,) = WorkerOutOfMemory().check(seen)
+
+    (experiment,) = finding.experiments
+    assert experiment.title == "the loader without the batch [4, 9]"
+    assert experiment.change.mends == ("skip-index:4,9",)
+    assert finding.prescription.change == "give the program more memory, or make its batches smaller"
 
 
 def test_a_program_that_took_the_memory_itself_is_no_workers_fault():

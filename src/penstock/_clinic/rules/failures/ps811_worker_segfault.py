@@ -30,7 +30,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.failures import crash, printed, says
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._clinic.naming import at_place, loader_named, method, sample_named, short
-from penstock._clinic.trying import mended, under
+from penstock._clinic.trying import under, without
 from penstock._lab.record import Death, LoaderSeen, Site, Trial
 
 _NATIVE = {
@@ -127,11 +127,4 @@ def _prescription(death: Death, loader: LoaderSeen | None, *, only_workers: bool
 
 
 def _experiments(death: Death, *, only_workers: bool) -> tuple[Experiment, ...]:
-    if only_workers:
-        return (under("spawn"),)
-    index = death.index
-    return (
-        (mended(f"skip-index:{index}", f"the loader without {sample_named(index)}"),)
-        if index is not None
-        else ()
-    )
+    return (under("spawn"),) if only_workers else without(death.index)

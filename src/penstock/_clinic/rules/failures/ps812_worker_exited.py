@@ -32,7 +32,7 @@ from penstock._clinic.failures import bare, claimed_by, crash, start_trouble
 from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.naming import at_place, loader_named, place, sample_named
 from penstock._clinic.source import Source
-from penstock._clinic.trying import mended
+from penstock._clinic.trying import mended, without
 from penstock._lab.record import Death, Failure, LoaderSeen, Site, Trial
 
 _LEAVING = frozenset({"SystemExit", "KeyboardInterrupt", "GeneratorExit"})
@@ -91,11 +91,7 @@ class WorkerExited:
             loader=loader.key if loader else None,
             experiments=(
                 mended("no-exits", "exits of the process turned into exceptions", brings="RuntimeError"),
-            )
-            + (
-                (mended(f"skip-index:{index}", f"the loader without {sample_named(index)}"),)
-                if _is_one(index)
-                else ()
+                *without(index),
             ),
             stopped_at_s=seen.at_s,
         )
@@ -105,10 +101,6 @@ def _is_interrupted(trial: Trial) -> bool:
     """Whether the program itself was interrupted: then its workers were too, and none left by itself."""
     own = (each for each in trial.failures if each.worker is None and each.phase in {"next", "program"})
     return any(bare(each.type) == "KeyboardInterrupt" for each in own)
-
-
-def _is_one(index: Any) -> bool:
-    return isinstance(index, (int, str))
 
 
 def _left(trial: Trial) -> Failure | None:

@@ -35,7 +35,7 @@ from penstock._clinic.inflight import set_option
 from penstock._clinic.naming import loader_named, option, sample_named
 from penstock._clinic.said import Said, loader_of
 from penstock._clinic.shortage import is_out_of_memory, raised
-from penstock._clinic.trying import mended
+from penstock._clinic.trying import without
 from penstock._lab.plan import Change
 from penstock._lab.record import Failure, LoaderSeen, Trial
 
@@ -60,17 +60,18 @@ class WorkerOutOfMemory:
         key = loader.key if loader is not None else None
         limit = trial.host.memory_limit
         workers = int(loader.settings.get("num_workers") or 0) if loader is not None else 0
+        spare = 0 if _needs_no_workers(facts, key) else workers  # with how many one could do without some
         room = f"than the {amounts.size(limit)} of memory there are" if limit else "memory than there is"
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error",
             message=f"{found.line}: {loader_named(loader)}{_with(workers)} needs more {room}",
-            prescription=_prescription(loader, workers),
+            prescription=_prescription(loader, spare),
             evidence=tuple(_evidence(trial, found)),
             where=loader.site if loader is not None else None,
             loader=key,
-            experiments=_experiments(workers, found),
+            experiments=_experiments(spare, found),
             stopped_at_s=_when(trial, found),
         )
 
@@ -84,7 +85,7 @@ def _killed(trial: Trial) -> Said | None:
     if not deaths or not is_out_of_memory(trial):
         return None
     first = deaths[0]
-    key = Failure(type="", loader=first.loader, worker=first.worker, at_s=first.at_s)
+    key = Failure("", loader=first.loader, worker=first.worker, index=first.index, at_s=first.at_s)
     return Said(f"worker {first.worker} was killed by SIGKILL for want of memory", trial, key)
 
 
@@ -128,9 +129,6 @@ def _evidence(trial: Trial, found: Said) -> Iterator[Evidence]:
 
 def _experiments(workers: int, found: Said) -> tuple[Experiment, ...]:
     index = found.failure.index if found.failure is not None else None
-    without = (
-        () if index is None else (mended(f"skip-index:{index}", f"the loader without {sample_named(index)}"),)
-    )
     fewer = [
         Experiment(
             title=f"the same loader with {amounts.count(count, 'worker')} under the same limit",
@@ -139,7 +137,13 @@ def _experiments(workers: int, found: Said) -> tuple[Experiment, ...]:
         for count in (1, 0)
         if count < workers
     ]
-    return (*fewer, *without)
+    return (*fewer, *without(index))
+
+
+def _needs_no_workers(facts: Facts, key: str | None) -> bool:
+    """Whether memory runs out without workers too: then fewer of them are no way out."""
+    alone = facts.at(key, 0) if key is not None else None
+    return alone is not None and alone.outcome == "oom"
 
 
 def _prescription(loader: LoaderSeen | None, workers: int) -> Prescription:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain, count
 from typing import Any, ClassVar, NamedTuple
 
 from penstock._lab.inside import pickling
@@ -16,7 +17,6 @@ from penstock._lab.inside.mending.mend import (
     Getting,
     Guarding,
     Mend,
-    MendError,
     OfBatches,
     OfSamples,
     OfStreams,
@@ -191,17 +191,25 @@ class CachedSamples(Mend, Getting, OfStreams):
 
 
 class SkipIndex(Mend, Getting):
-    """One index is never asked for; its neighbour takes its place."""
+    """Some indices ("17" or "4,5,6") are never asked for; the next one before takes their place, or after."""
 
     name: ClassVar[str] = "skip-index"
 
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._skipped = frozenset(int(each) for each in argument.split(","))
+
     def get(self, inner: Any, index: Any) -> Any:
-        """The sample, or its neighbour."""
-        if str(index) != self.argument:
-            return inner(index)
-        if not isinstance(index, int):
-            raise MendError("the index is not a number")
-        return inner(index - 1 if index else 1)
+        """The sample, or its neighbour; a whole batch where the dataset is asked for one at once."""
+        if isinstance(index, list):
+            return inner([self._instead(each) for each in index])
+        return inner(self._instead(index))
+
+    def _instead(self, index: Any) -> Any:
+        if not isinstance(index, int) or index not in self._skipped:
+            return index
+        around = chain(range(index, -1, -1), count(index))
+        return next(other for other in around if other not in self._skipped)
 
 
 class SkipRaising(Mend, Getting):
