@@ -26,13 +26,14 @@ def leaves(batch: Any, most: int = _MOST) -> Iterator[Any]:
             ahead.extend(reversed(list(value.values())[:left]))
         elif isinstance(value, (list, tuple)) and not _is_flat(value):
             ahead.extend(reversed(value[:left]))
-        elif _is_plain_object(value):
+        elif is_plain_object(value):
             ahead.extend(reversed(list(vars(value).values())))
         else:
             yield value
 
 
-def _is_plain_object(value: Any) -> bool:
+def is_plain_object(value: Any) -> bool:
+    """Whether it holds its parts as attributes: a dataclass, a sample of the user's own class."""
     kind = type(value)
     if kind in _SHALLOW or isinstance(value, (str, bytes, bytearray)) or hasattr(value, "dtype"):
         return False

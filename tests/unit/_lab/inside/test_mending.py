@@ -28,6 +28,16 @@ def test_leaves_change_and_containers_stay():
     assert trees.change_leaves(tree, lambda value: value * 10) == {"a": [10, (20, Pair(30, 40))]}
 
 
+def test_the_attributes_of_an_object_change_in_a_copy_that_may_hold_itself():
+    sample = Holder(x=1, parts=[2])
+    sample.own = sample
+    twice = trees.change_leaves(
+        [sample, sample], lambda value: value * 10 if isinstance(value, int) else value
+    )
+    assert (twice[0].x, twice[0].parts, twice[0] is twice[1]) == (10, [20], True)
+    assert (sample.x, sample.parts) == (1, [2])
+
+
 def test_a_part_is_replaced_wherever_it_is_held():
     lock = threading.Lock()
     data = Holder(lock=lock, inner=Holder(locks=[lock, 1], by_name={"x": lock}))

@@ -98,6 +98,8 @@ class PackTensors(Mend, OfBatches):
 class Place:
     """Where a tensor lies in the packed one."""
 
+    __slots__ = ("begin", "dtype", "shape")  # no attributes to open: it is a leaf
+
     def __init__(self, dtype: str, begin: int, shape: tuple[int, ...]) -> None:
         self.dtype = dtype
         self.begin = begin

@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from penstock._lab.inside.batches import is_plain_object
 from penstock._lab.inside.walk import attributes, used_globals, walk
 
 _DEEPEST = 12
 
 
-def change_leaves(value: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
-    """The same tree with every leaf changed."""
-    if depth > _DEEPEST:
-        return value
-    if isinstance(value, dict):
-        changed = {key: change_leaves(part, change, depth + 1) for key, part in value.items()}
-        return _like(value, changed)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(change_leaves(part, change, depth + 1) for part in value))
-    if isinstance(value, (list, tuple)):
-        return _like(value, [change_leaves(part, change, depth + 1) for part in value])
-    return change(value)
+def change_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same tree with every leaf changed; an object is opened, then asked for like a leaf."""
+    return _Changing(change).of(value)
+
+
+class _Changing:
+    """One walk through a tree; an object that is met again, or holds itself, is opened once."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self._change = change
+        self._opened: dict[int, tuple[Any, Any]] = {}  # old and new: the old one keeps its identity taken
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        if depth > _DEEPEST:
+            return value
+        if isinstance(value, dict):
+            return _like(value, {key: self.of(part, depth + 1) for key, part in value.items()})
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*(self.of(part, depth + 1) for part in value))
+        if isinstance(value, (list, tuple)):
+            return _like(value, [self.of(part, depth + 1) for part in value])
+        return self._change(self._object(value, depth) if is_plain_object(value) else value)
+
+    def _object(self, value: Any, depth: int) -> Any:
+        """A copy of it with its attributes changed; itself where none is, or it cannot be copied."""
+        if id(value) in self._opened:
+            return self._opened[id(value)][1]
+        self._opened[id(value)] = value, value
+        old = vars(value)
+        changed = {name: self.of(part, depth + 1) for name, part in old.items()}
+        if all(changed[name] is part for name, part in old.items()):
+            return value
+        try:
+            new = copy.copy(value)
+            vars(new).update(changed)
+        except Exception:  # noqa: BLE001 - a class of the user's own, which may refuse
+            return value
+        self._opened[id(value)] = value, new
+        return new
 
 
 def _like(old: Any, new: Any) -> Any:
