@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock._lab import tree
+from penstock._lab import tree, watch
 from penstock._lab.limits import Limits
 from penstock._lab.plan import Change, Plan
 from penstock._lab.target import find
@@ -179,6 +179,12 @@ def test_a_lock_held_at_fork_is_a_hang_with_stacks():
 def test_a_batch_that_cannot_be_sent_is_a_hang():
     trial = examine("lost_batch.py")
     assert (trial.outcome, trial.judgement) == ("hang", "lost-batch")
+
+
+def test_workers_that_live_on_after_their_process_are_counted(monkeypatch):
+    monkeypatch.setattr(watch, "OUTLIVED_S", 0.5)
+    trial = examine("outlived.py")
+    assert (trial.outcome, trial.outlived_workers) == ("ok", 2)
 
 
 def test_a_server_that_never_answers_is_a_hang():
