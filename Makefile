@@ -11,6 +11,8 @@ help:  ## list the commands
 
 # torch by plain pip and pinned: it is the user's own, so it stands in no dependency of ours.
 $(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c "import sys; sys.version_info >= (3, 11) or \
+	    sys.exit('the pinned tools need Python 3.11 or later: make PYTHON=python3.11 ...')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements/dev.txt
