@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._clinic.facts import Facts
 from penstock._lab.record import SampleSeen, Trial
+
+# More than that differ in a dataset with random augmentation, which says nothing of what workers share ...
+_STILL_DETERMINISTIC = 0.5
+# ... unless so many samples were loaded more than once without workers, and each was the same each time.
+_ENOUGH_TWICE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,12 @@ class Agreement:
 
     checked: int = 0
     wrong: tuple[Any, ...] = ()  # indices, in the order in which they were met
+    is_random: bool = True  # whether samples may differ by chance, as far as the reference pass tells
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether workers load other samples, and chance does not explain it."""
+        return bool(self.wrong) and (not self.is_random or self.share <= _STILL_DETERMINISTIC)
 
     @property
     def share(self) -> float:
@@ -38,7 +49,13 @@ def agreement(facts: Facts, key: str) -> Agreement:
             checked += 1
             if sample.digest not in expected:
                 wrong.append(sample.index)
-    return Agreement(checked, tuple(wrong))
+    return Agreement(checked, tuple(wrong), _is_random(zero, key, reference))
+
+
+def _is_random(zero: Trial, key: str, reference: dict[Any, set[str]]) -> bool:
+    loads = Counter(_hashable(each.index) for each in zero.samples if each.loader == key and each.digest)
+    twice = [index for index, times in loads.items() if times > 1 and index in reference]
+    return len(twice) < _ENOUGH_TWICE or any(len(reference[index]) > 1 for index in twice)
 
 
 def _by_index(trial: Trial, key: str) -> dict[Any, set[str]]:

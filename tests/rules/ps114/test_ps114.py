@@ -15,6 +15,7 @@ FUTURE = (
     Frame("result", f"{LIB}/concurrent/futures/_base.py", 451),
 )
 SOCKET = thing("dataset.sock", "socket")
+CLIENT = thing("dataset.store", "client")
 
 
 def found(observed, *rungs):
@@ -64,19 +65,34 @@ def test_one_connection_of_all_workers_that_hangs_only_with_workers():
 
 
 def test_answers_that_workers_take_from_each_other():
-    observed = trial(loader(things=(SOCKET,)), samples=samples("abcx", worker=0))
+    observed = trial(loader(things=(SOCKET, CLIENT)), samples=samples("abcx", worker=0))
 
     (finding,) = found(observed, zero(samples=samples("abcd")))
 
     assert finding.message == (
         "1 of 4 samples of `train_loader` differ from num_workers=0: all workers talk over the one"
         " connection of"
-        " `dataset.sock`"
+        " `dataset.store`"
     )
 
 
+def test_a_class_of_the_programs_own_that_keeps_a_socket_is_a_client():
+    held = thing("dataset.dataset.store.sock", "socket")
+    observed = trial(loader(things=(held,)), samples=samples("abcx", worker=0))
+
+    (finding,) = found(observed, zero(samples=samples("abcd")))
+
+    assert "`dataset.dataset.store.sock`" in finding.message
+
+
+def test_answers_out_of_a_bare_socket_are_something_else():
+    observed = trial(loader(things=(SOCKET,)), samples=samples("abcx", worker=0))
+
+    assert found(observed, zero(samples=samples("abcd"))) == []
+
+
 def test_a_client_with_which_all_is_well_is_no_finding():
-    observed = trial(loader(things=(SOCKET,)), samples=samples("abcd", worker=0))
+    observed = trial(loader(things=(CLIENT,)), samples=samples("abcd", worker=0))
 
     assert found(observed, zero(samples=samples("abcd"))) == []
 

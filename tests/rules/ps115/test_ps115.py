@@ -44,6 +44,29 @@ def test_wrong_samples_are_counted():
     assert finding.experiments[0].measure == "same"
 
 
+def test_answers_that_workers_take_from_each_other_out_of_one_socket():
+    observed = trial(
+        loader(things=(thing("dataset.datasets[1].link", "socket"),)), samples=samples("abxd", worker=0)
+    )
+
+    (finding,) = found(observed, zero(samples=samples("abcd")))
+
+    assert finding.message == (
+        "1 of 4 samples of `train_loader` are silently wrong: its workers talk over one connection,"
+        " `dataset.datasets[1].link`, made before the fork, and take each other's answers"
+    )
+    assert "pread" not in finding.prescription.change
+    assert [each.change.mends[0] for each in finding.experiments] == ["rebuild-clients", "reopen-handles"]
+
+
+@pytest.mark.parametrize("things", [("socket",), ("socket", "client")])
+def test_a_socket_that_gives_the_right_answers_or_is_a_clients_own_is_left_alone(things):
+    seen = loader(things=tuple(thing(f"dataset.{kind}", kind) for kind in things))
+    wrong = "abxd" if "client" in things else "abcd"
+
+    assert not found(trial(seen, samples=samples(wrong, worker=0)), zero(samples=samples("abcd")))
+
+
 def test_an_archive_that_fails_only_in_workers_is_explained():
     observed = trial(loader(things=(ZIP,)), outcome="error", failures=(BAD_CRC,))
 

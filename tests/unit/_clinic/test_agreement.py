@@ -22,3 +22,20 @@ def test_an_index_that_is_random_without_workers_tells_nothing():
 
 def test_without_a_reference_nothing_is_compared():
     assert agreement(facts(trial(samples=samples("ab", worker=0))), KEY).checked == 0
+
+
+def test_samples_that_all_differ_are_chance_where_each_was_loaded_once():
+    once = zero(samples=samples(range(40)))
+
+    found = agreement(facts(trial(samples=samples(range(40, 80), worker=0)), once), KEY)
+
+    assert found.share == 1.0
+    assert not found.is_wrong
+
+
+def test_samples_that_all_differ_are_wrong_where_they_were_the_same_each_time():
+    twice = zero(samples=(*samples(range(40)), *samples(range(40), iterator=1)))
+
+    found = agreement(facts(trial(samples=samples(range(40, 80), worker=0)), twice), KEY)
+
+    assert found.is_wrong

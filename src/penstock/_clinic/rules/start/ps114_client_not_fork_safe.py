@@ -1,8 +1,8 @@
 """PS114 client-not-fork-safe
 
 ## What it finds
-A client of a service (fsspec, s3fs, gcsfs, boto3, grpc, a database, an HTTP session, a socket of one's own)
-that was made before the workers were forked, and is used in them.
+A client of a service (fsspec, s3fs, gcsfs, boto3, grpc, a database, an HTTP session, or a class of one's own
+that keeps a socket) that was made before the workers were forked, and is used in them.
 
 ## Why it matters
 Its event loop or background thread does not exist in the worker, which waits for ever; or all workers talk
@@ -18,7 +18,8 @@ spawn, where each worker has its own.
 Make the client in each worker: in `worker_init_fn`, or when it is first used.
 
 ## When we stay silent
-When the client is used and nothing goes wrong, and when the same happens at num_workers=0.
+When the client is used and nothing goes wrong, when the same happens at num_workers=0, and when workers take
+each other's answers from a socket that the dataset itself keeps (PS115).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.agreement import agreement
+from penstock._clinic.connections import client_of, connection
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, claimed_by, method_of, workers_of
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
@@ -34,10 +36,6 @@ from penstock._clinic.hang import Hang, Stuck, dead_thing, hangs, judge, stuck_l
 from penstock._clinic.naming import at_place, loader_named, method, place, sample_named, short
 from penstock._clinic.trying import can_ship, mended, under
 from penstock._lab.record import LoaderSeen, Site, Thing
-
-_KINDS = frozenset({"socket", "client"})
-# More than that differ in a dataset with random augmentation, which says nothing of connections.
-_STILL_DETERMINISTIC = 0.5
 
 
 class ClientNotForkSafe:
@@ -58,7 +56,7 @@ class ClientNotForkSafe:
             if case.is_caught or method_of(case.trial, case.loader) != "fork":
                 continue
             is_own = claimed_by(case.failure) == self.cause
-            thing = _connection(case.loader)
+            thing = client_of(case.loader)
             if is_own or (thing is not None and case.passes_at_zero and case.failure.phase == "sample"):
                 yield self._failed(case, thing)
 
@@ -102,11 +100,11 @@ class ClientNotForkSafe:
 
     def _crossed(self, facts: Facts) -> Iterator[Finding]:
         for loader in facts.loaders:
-            thing, observed = _connection(loader), facts.observed
+            thing, observed = client_of(loader), facts.observed
             if thing is None or observed is None or method_of(observed, loader) != "fork":
                 continue
             seen = agreement(facts, loader.key)
-            if workers_of(observed, loader) > 1 and seen.wrong and seen.share <= _STILL_DETERMINISTIC:
+            if workers_of(observed, loader) > 1 and seen.is_wrong:
                 message = (
                     f"{len(seen.wrong)} of {seen.checked} samples of {loader_named(loader)} differ from"
                     f" num_workers=0: all workers talk over the one connection of `{thing.path}`"
@@ -125,7 +123,7 @@ class ClientNotForkSafe:
         where: Site | None,
         at_s: float | None,
     ) -> Finding:
-        thing = _connection(loader)
+        thing = connection(loader)
         named = f"`{thing.path}`" if thing else "the client"
         return Finding(
             code=self.code,
@@ -149,12 +147,8 @@ def _experiments(loader: LoaderSeen | None) -> tuple[Experiment, ...]:
     again = mended("restart-threads", "threads of the program started again in each worker")
     opened = mended("reopen-handles", "connections made again in each worker")
     made = mended("rebuild-clients", "the client made again in each worker")
-    inside = (made, opened, again) if _connection(loader) else (made, again, opened)
+    inside = (made, opened, again) if connection(loader) else (made, again, opened)
     return (*inside, under("spawn")) if can_ship(loader) else inside
-
-
-def _connection(loader: LoaderSeen | None) -> Thing | None:
-    return next((thing for thing in (loader.things if loader else ()) if thing.kind in _KINDS), None)
 
 
 def _waits_in_client(facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen | None) -> bool:
@@ -162,4 +156,4 @@ def _waits_in_client(facts: Facts, hang: Hang, stuck: Stuck, loader: LoaderSeen 
         return dead_thing(stuck, facts.source, has_threads=False, has_locks=False) == "client"
     zero = facts.at(hang.loader or "", 0)
     passes_at_zero = zero is not None and zero.outcome == "ok"
-    return hang.signature == "read" and _connection(loader) is not None and passes_at_zero
+    return hang.signature == "read" and connection(loader) is not None and passes_at_zero

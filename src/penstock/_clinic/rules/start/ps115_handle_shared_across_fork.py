@@ -2,13 +2,14 @@
 
 ## What it finds
 A file, archive or database that was opened before the workers were forked and is read in them: a plain file
-with `seek` and `read`, a ZipFile, a TarFile, an open npz, LMDB, HDF5 or SQLite handle.
+with `seek` and `read`, a ZipFile, a TarFile, an open npz, LMDB, HDF5 or SQLite handle; or a
+socket that the dataset keeps.
 
 ## Why it matters
 A fork shares one file offset between all workers. While one has sought and not yet read, another seeks
 elsewhere: samples are silently wrong, or archives fail with a bad checksum. The rate is low and depends on
-the load, so that a clean epoch proves nothing. LMDB, HDF5 and SQLite keep state that must not
-be shared either. Of a pipe to a helper program, one worker reads the answer that another waits for.
+the load, so that a clean epoch proves nothing. LMDB, HDF5 and SQLite keep state that must not be shared
+either. Of a socket, or of a pipe to a helper program, one worker reads the answer that another waits for.
 
 ## How we know
 The handle among the dataset's attributes, opened before the fork; its shared offset moved while only workers
@@ -31,6 +32,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.agreement import Agreement, agreement
+from penstock._clinic.connections import bare_socket
 from penstock._clinic.facts import Facts
 from penstock._clinic.failures import Case, cases, claimed_by, method_of, workers_of
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription, Severity
@@ -42,10 +44,10 @@ from penstock._lab.record import LoaderSeen, Thing
 
 # Their reads go through one offset of the kernel.
 _OFFSET = frozenset({"open-file", "archive"})
+# What one worker asks for, another may read.
+_SOCKET = "socket"
 # Their libraries keep state in the process that opened them.
 _STATEFUL = frozenset({"hdf5", "lmdb", "database"})
-# More than that differ in a dataset with random augmentation, which says nothing of handles.
-_STILL_DETERMINISTIC = 0.5
 _FEWEST_TO_RACE = 2
 
 _REOPENED = mended("reopen-handles", "every handle opened again in each worker")
@@ -119,12 +121,11 @@ class HandleSharedAcrossFork:
             Evidence("the same loader at num_workers=0", "loads" if case.passes_at_zero else "?", "ladder"),
         )
         finding = self._finding(loader, thing, message, evidence)
-        return dataclasses.replace(finding, experiments=(_REOPENED,), stopped_at_s=failure.at_s)
+        return dataclasses.replace(finding, experiments=_experiments(thing), stopped_at_s=failure.at_s)
 
     def _silent(self, facts: Facts, loader: LoaderSeen, thing: Thing) -> Iterator[Finding]:
         seen = agreement(facts, loader.key)
-        is_wrong = bool(seen.wrong) and seen.share <= _STILL_DETERMINISTIC
-        if is_wrong:
+        if seen.is_wrong:
             yield self._wrong(loader, thing, seen)
         elif thing.kind in _OFFSET and thing.offset_moved and "r" in (thing.mode or "r"):
             is_guarded = any(each.kind == "mp-lock" for each in loader.things)
@@ -138,13 +139,18 @@ class HandleSharedAcrossFork:
             f"{share} samples of {loader_named(loader)} are silently wrong: its workers share one offset of"
             f" `{thing.path}`, opened before the fork"
         )
+        if thing.kind == _SOCKET:
+            message = (
+                f"{share} samples of {loader_named(loader)} are silently wrong: its workers talk over one"
+                f" connection, `{thing.path}`, made before the fork, and take each other's answers"
+            )
         evidence = (
             Evidence("samples that differ from num_workers=0", share, "samples"),
             Evidence("for example", ", ".join(sample_named(each) for each in seen.wrong[:3]), "samples"),
         )
         finding = self._finding(loader, thing, message, evidence)
-        same = dataclasses.replace(_REOPENED, measure="same", epochs=2)
-        return dataclasses.replace(finding, experiments=(same,))
+        tried = tuple(dataclasses.replace(each, measure="same", epochs=2) for each in _experiments(thing))
+        return dataclasses.replace(finding, experiments=tried)
 
     def _races(self, loader: LoaderSeen, thing: Thing, *, severity: Severity) -> Finding:
         workers = loader.settings.get("num_workers")
@@ -169,14 +175,15 @@ class HandleSharedAcrossFork:
         self, loader: LoaderSeen, thing: Thing, message: str, evidence: tuple[Evidence, ...]
     ) -> Finding:
         opened = f"{thing.path} ({thing.type}) {thing.detail}".strip()
+        change = f"open `{thing.path}` in each worker, when it is first used there"
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error",
             message=message,
             prescription=Prescription(
-                f"open `{thing.path}` in each worker, when it is first used there; or read it with os.pread",
-                "every worker has an offset of its own, and samples are those of num_workers=0",
+                change if thing.kind == _SOCKET else f"{change}; or read it with os.pread",
+                f"every worker has {_own(thing)}, and samples are those of num_workers=0",
                 fix=Fix("lazy-open", thing.site, {"path": thing.path}),
             ),
             evidence=(Evidence("handle opened before the fork", opened, "observed run"), *evidence),
@@ -186,10 +193,21 @@ class HandleSharedAcrossFork:
         )
 
 
+def _own(thing: Thing) -> str:
+    return "a connection of its own" if thing.kind == _SOCKET else "an offset of its own"
+
+
+def _experiments(thing: Thing) -> tuple[Experiment, ...]:
+    if thing.kind != _SOCKET:
+        return (_REOPENED,)
+    return mended("rebuild-clients", "what holds the socket made again in each worker"), _REOPENED
+
+
 def _handle(loader: LoaderSeen) -> Thing | None:
     """The handle that matters most: one that workers move, then any with an offset, then others."""
     handles = [thing for thing in loader.things if thing.kind in _OFFSET | _STATEFUL]
-    return min(handles, key=lambda each: (not each.offset_moved, each.kind in _STATEFUL), default=None)
+    first = min(handles, key=lambda each: (not each.offset_moved, each.kind in _STATEFUL), default=None)
+    return first or bare_socket(loader)
 
 
 def _is_of_workers(case: Case) -> bool:
