@@ -67,9 +67,11 @@ def _by_index(trial: Trial, key: str) -> dict[Any, set[str]]:
 
 
 def _of_workers(trial: Trial, key: str) -> list[SampleSeen]:
+    """Of the first pass: before the next one the program may tell its dataset something new."""
     if trial.plan.change.mends or trial.plan.change.patched or trial.plan.change.use_penstock:
         return []
-    return [each for each in trial.samples if each.loader == key and each.worker >= 0 and each.digest]
+    first = (each for each in trial.samples if each.loader == key and each.iterator == 0)
+    return [each for each in first if each.worker >= 0 and each.digest]
 
 
 def _hashable(index: Any) -> Any:

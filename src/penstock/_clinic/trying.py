@@ -43,7 +43,7 @@ def ours() -> Experiment:
 _UNSHIPPABLE = frozenset(
     {
         "lambda", "local-function", "local-class", "lock", "thread", "generator", "open-file", "archive",
-        "database", "hdf5", "lmdb", "module", "thread-local",
+        "mapping", "database", "hdf5", "lmdb", "module", "thread-local",
     }
 )  # fmt: skip
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler")

@@ -29,9 +29,9 @@ from penstock._lab.site import Site as Site  # noqa: PLC0414 - its readers look 
 class Thing:
     """Something reachable from what workers get, that matters: found by walking attributes.
 
-    `kind`: lambda, local-function, local-class, main-class, open-file, socket, lock, mp-lock, thread,
-    generator, rng (numpy Generator, RandomState, random.Random), torch-generator, cuda-tensor, database,
-    archive (zip, tar, npz), hdf5, lmdb, module, thread-local, client (boto3, s3fs, grpc …),
+    `kind`: lambda, local-function, local-class, main-class, open-file, mapping (mmap), socket, lock, mp-lock,
+    thread, generator, rng (numpy Generator, RandomState, random.Random), torch-generator, cuda-tensor,
+    database, archive (zip, tar, npz), hdf5, lmdb, module, thread-local, client (boto3, s3fs, grpc …),
     large-list (list or dict of many Python objects), cache (dict or lru_cache that grew while samples were
     loaded), tokenizer, other.
     """

@@ -59,3 +59,9 @@ def test_a_program_that_fails_for_another_reason_is_only_warned():
     (finding,) = found(keeping(32, 2 * MB, outcome="error", host=host(shm_size=64 * MB)))
 
     assert finding.severity == "warning"
+
+
+def test_shared_memory_that_others_have_filled_is_not_laid_to_the_factor():
+    full = failure("unable to allocate shared memory(shm)", phase="collate", worker=0)
+
+    assert not found(keeping(8, 2 * MB, outcome="error", failures=(full,), host=host(shm_size=60 * MB)))

@@ -39,3 +39,11 @@ def test_samples_that_all_differ_are_wrong_where_they_were_the_same_each_time():
     found = agreement(facts(trial(samples=samples(range(40, 80), worker=0)), twice), KEY)
 
     assert found.is_wrong
+
+
+def test_later_passes_may_be_of_what_the_program_has_changed():
+    changed = (*samples("ab", worker=0), *samples("xy", worker=0, iterator=1))
+
+    found = agreement(facts(trial(samples=changed), zero(samples=samples("ab"))), KEY)
+
+    assert (found.checked, found.wrong) == (2, ())

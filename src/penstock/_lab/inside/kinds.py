@@ -17,7 +17,7 @@ _BY_MODULE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bz2", ("BZ2File",), "open-file"),
     ("lzma", ("LZMAFile",), "open-file"),
     ("tempfile", ("TemporaryFile", "SpooledTemporaryFile"), "open-file"),
-    ("mmap", ("mmap",), "open-file"),
+    ("mmap", ("mmap",), "mapping"),  # whose position is a process's own, unlike a file's
     ("h5py", (), "hdf5"),
     ("tables", (), "hdf5"),
     ("netCDF4", (), "hdf5"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import mmap
 import multiprocessing
 import random
 import sqlite3
@@ -74,6 +75,7 @@ def test_kinds(tmp_path):
         Path(__file__).open() as text,
         zipfile.ZipFile(tmp_path / "a.zip") as archive,
         sqlite3.connect(":memory:") as database,
+        mmap.mmap(-1, 64) as mapping,
     ):
 
         def local():
@@ -85,6 +87,7 @@ def test_kinds(tmp_path):
         of = {
             "open-file": text,
             "archive": archive,
+            "mapping": mapping,
             "database": database,
             "lambda": lambda: None,
             "local-function": local,

@@ -15,7 +15,8 @@ factor of 2, which is torch's own, would leave room. The experiment runs the sam
 Leave `prefetch_factor` out, or set it to 2. If the consumer waits, more workers help, not more batches ahead.
 
 ## When we stay silent
-When the factor is torch's own, and when what is kept ready is small beside the room there is.
+When the factor is torch's own, when what is kept ready is small beside the room there is, and when `/dev/shm`
+is full though batches alone would not fill it (PS201).
 """
 
 from __future__ import annotations
@@ -95,10 +96,15 @@ def _is_too_much(trial: Trial, ahead: InFlight) -> bool:
     fewer = InFlight(ahead.workers, PREFETCH, ahead.batch_nbytes, length=ahead.length).nbytes
     shm, memory = trial.host.shm_size, trial.host.memory_limit
     if shm and ahead.nbytes >= CROWDED_SHM * shm > fewer:
-        return True
+        return not is_out_of_shm(trial) or _fills(ahead, shm)
     if memory and ahead.nbytes >= CROWDED_MEMORY * memory > fewer:
         return True
     return ahead.nbytes >= MUCH > fewer and ahead.prefetch >= MANY * PREFETCH
+
+
+def _fills(ahead: InFlight, room: int) -> bool:
+    """Whether batches alone want that much: those ahead, one in each worker's hands and the consumer's."""
+    return ahead.nbytes + (ahead.workers + 1) * ahead.batch_nbytes >= room
 
 
 def _evidence(trial: Trial, ahead: InFlight) -> Iterator[Evidence]:

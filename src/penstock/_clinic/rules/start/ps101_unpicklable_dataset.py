@@ -35,7 +35,19 @@ from penstock._lab.record import LoaderSeen, Thing
 
 # What is open in the parent cannot travel; the other kinds are definitions that only need another place.
 _HANDLES = frozenset(
-    {"open-file", "socket", "lock", "thread", "generator", "database", "archive", "hdf5", "lmdb", "client"}
+    {
+        "open-file",
+        "mapping",
+        "socket",
+        "lock",
+        "thread",
+        "generator",
+        "database",
+        "archive",
+        "hdf5",
+        "lmdb",
+        "client",
+    }
 )
 _FUNCTIONS = frozenset({"lambda", "local-function"})
 _CLASSES = frozenset({"local-class", "main-class"})
@@ -44,6 +56,7 @@ _NOUNS = {
     "local-function": "a function defined inside another",
     "local-class": "an object of a class defined inside a function",
     "open-file": "an open file",
+    "mapping": "a memory mapping",
     "lock": "a lock",
     "generator": "a generator",
     "socket": "a socket",
