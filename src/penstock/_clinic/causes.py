@@ -74,6 +74,19 @@ CAUSES: dict[str, str] = {
 }
 CODES: dict[str, str] = {cause: code for code, cause in CAUSES.items()}
 
+# Where nothing else tells which of two silent errors is worse: samples that are lost, wrong or repeated come
+# before those that are made with old values, and these before chance that repeats itself.
+GRAVITY: tuple[str, ...] = (
+    "handle-shared-across-fork",
+    "client-not-fork-safe",
+    "stop-iteration-truncates",
+    "iterable-not-sharded",
+    "wrong-length",
+    "sample-mutated-in-place",
+    "stale-dataset-in-workers",
+    "rng-repeated",
+)
+
 # Root before symptom: the cause on the left comes before those on its right, when both are found.
 LEADS_TO: dict[str, tuple[str, ...]] = {
     "copy-on-write-growth": ("worker-out-of-memory", "fork-out-of-memory"),

@@ -108,6 +108,7 @@ class Bench:
         # Our loader takes the place of every one of torch's, as with `penstock run`.
         meant = None if experiment.change.use_penstock else made_at(finding.loader)
         plan = dataclasses.replace(self.observed.plan, loader=meant).plus(experiment.base)
+        plan = dataclasses.replace(plan, epochs=max(plan.epochs, experiment.epochs))
         if plan.loader_s is None:
             return plan
         if finding.stopped_at_s is None:

@@ -4,14 +4,15 @@
 2. what stopped the program, and of that what stopped it first: layers are what was found as it is, then what
    was found with the first cure in place, and so on;
 3. verified, then not tested, then refuted; proved, then observed, then suspected;
-4. and a root always comes right before the symptoms that it leads to (`causes.LEADS_TO`).
+4. of silent errors the graver (`causes.GRAVITY`);
+5. and a root always comes right before the symptoms that it leads to (`causes.LEADS_TO`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock._clinic.causes import LEADS_TO
+from penstock._clinic.causes import GRAVITY, LEADS_TO
 from penstock._clinic.finding import Finding
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -52,6 +53,7 @@ def _rank(finding: Finding, layer: int) -> tuple[float, ...]:
         status,
         _CONFIDENCE[finding.confidence],
         stopped if stopped is not None else 0.0,
+        GRAVITY.index(finding.cause) if finding.cause in GRAVITY else -1,
     )
 
 

@@ -119,3 +119,8 @@ def test_what_leads_to_what_has_no_circle():
         return {cause}.union(*(below(each) for each in LEADS_TO.get(cause, ())))
 
     assert all(cause not in below(symptom) for cause, symptoms in LEADS_TO.items() for symptom in symptoms)
+
+
+def test_of_two_silent_errors_the_graver_comes_first():
+    found = [finding("rng-repeated", proof=VERIFIED), finding("stop-iteration-truncates", proof=VERIFIED)]
+    assert causes(found) == ["stop-iteration-truncates", "rng-repeated"]

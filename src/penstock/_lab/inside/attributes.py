@@ -1,15 +1,17 @@
 """Attributes of the dataset that have changed since the first pass, when persistent workers were started.
 
-Plain values are compared, and the contents of arrays that are not large; of functions, objects and containers
-near the top, whether they are still the same and how many elements they have. With workers the consumer's own
-copy is touched by nobody but the program.
+Plain values are compared, and the contents of containers and arrays that are not large; of functions and
+objects near the top, whether they are still the same. With workers nobody but the program touches the
+consumer's own copy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import types
 import zlib
+from collections import deque
 from typing import Any
 
 from penstock._lab.inside.walk import walk
@@ -19,9 +21,11 @@ _CONTAINERS = (list, tuple, dict, set)
 _MOST = 200  # attributes that are looked at
 _NEAR = 2  # steps from the dataset to an object that may have been replaced
 _LARGEST = 16 << 20  # bytes of an array whose contents are compared
+_ELEMENTS = 50_000  # of a container, and of those in it, that are compared
 _SEEN = "_penstock_attributes"
 
-Told = dict[str, tuple[Any, int]]
+Mark = tuple[int, int]  # number of elements, checksum of contents; -1 where there is none
+Told = dict[str, tuple[Any, Mark]]
 
 
 def changed(loader: Any) -> dict[str, str]:
@@ -47,7 +51,7 @@ def news(before: Told, dataset: Any) -> dict[str, str]:
 
 
 def told(dataset: Any) -> Told:
-    """By path: the value, which is kept so that no other gets its identity, and its number of elements."""
+    """By path: the value, which is kept so that no other gets its identity, and what changes in place."""
     found: Told = {}
     for path, value, depth in walk(dataset, "dataset", most=2_000, deepest=4):
         is_near = 0 < depth <= _NEAR and "[" not in path
@@ -56,34 +60,52 @@ def told(dataset: Any) -> Told:
     return found
 
 
-def _mark(value: Any) -> int:
-    """What of a thing changes when it is changed in place: the number of elements, an array's contents."""
+def _mark(value: Any) -> Mark:
+    """What of a thing changes when it is changed in place."""
     if isinstance(value, _CONTAINERS):
-        return len(value)
+        return len(value), _checksum(value)
     if 0 < getattr(value, "nbytes", 0) <= _LARGEST and hasattr(value, "dtype"):
         with contextlib.suppress(Exception):  # an array on another device, or of objects
             import numpy as np
 
             array = value.numpy() if hasattr(value, "numpy") else value
-            return zlib.crc32(np.ascontiguousarray(array).tobytes())
-    return -1
+            return -1, zlib.crc32(np.ascontiguousarray(array).tobytes())
+    return -1, -1
 
 
-def _is_same(before: tuple[Any, int], now: tuple[Any, int]) -> bool:
-    (old, old_count), (new, new_count) = before, now
+def _checksum(container: Any) -> int:
+    """Of the plain values in containers, whatever else they hold; no code of the user's is called."""
+    found = 0
+    ahead: deque[Any] = deque([container])
+    left = _ELEMENTS
+    while ahead:
+        each = ahead.popleft()
+        kind = type(each)
+        if kind in _SIMPLE:
+            found = zlib.crc32(repr(each).encode("utf-8", "replace"), found)
+        elif kind in (list, tuple, dict):  # the order of a set is another in every process
+            parts = itertools.chain.from_iterable(each.items()) if kind is dict else each
+            taken = list(itertools.islice(parts, max(0, left)))
+            left -= len(taken)
+            ahead.extend(taken)
+    return found
+
+
+def _is_same(before: tuple[Any, Mark], now: tuple[Any, Mark]) -> bool:
+    (old, old_mark), (new, new_mark) = before, now
     if isinstance(old, _SIMPLE) and isinstance(new, _SIMPLE):
         return type(old) is type(new) and (old == new or repr(old) == repr(new))
     if isinstance(old, types.MethodType) and isinstance(new, types.MethodType):
         return old.__func__ is new.__func__ and old.__self__ is new.__self__
-    return old is new and old_count == new_count
+    return old is new and old_mark == new_mark
 
 
-def _said(value_and_count: tuple[Any, int]) -> str:
-    value, count = value_and_count
+def _said(value_and_mark: tuple[Any, Mark]) -> str:
+    value, (count, checksum) = value_and_mark
     if isinstance(value, _SIMPLE):
         return repr(value)[:80]
     if isinstance(value, _CONTAINERS):
-        return f"{type(value).__name__} of {count}"
-    if count >= 0:
-        return f"values with the checksum {count:08x}"
+        return f"{type(value).__name__} of {count} with the checksum {checksum:08x}"
+    if checksum >= 0:
+        return f"values with the checksum {checksum:08x}"
     return str(getattr(value, "__qualname__", None) or f"a {type(value).__name__}")[:80]

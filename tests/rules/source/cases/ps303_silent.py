@@ -40,3 +40,27 @@ for epoch in range(3):
     other.set_plain(epoch)
     for batch in fresh:
         print(batch)
+
+
+class Shared(Dataset):
+    def __init__(self, labels):
+        self.labels = labels  # a tensor, which may be shared
+        self.seen = [0] * 10
+
+    def relabel(self, place, label):
+        self.labels[place] = label
+        self.seen[place] = 1
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.labels[index]
+
+
+shared = Shared(torch.zeros(10).share_memory_())
+rounds = DataLoader(shared, num_workers=2, persistent_workers=True)
+for _ in range(3):
+    for batch in rounds:
+        print(batch)
+    shared.relabel(3, 1)

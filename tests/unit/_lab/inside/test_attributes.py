@@ -59,10 +59,22 @@ def test_a_function(loader):
 
 def test_a_list_that_grew_and_one_that_was_replaced(loader):
     loader.dataset.files.append("c")
-    assert changed(loader) == {"dataset.files": "list of 2 → list of 3"}
+    assert changed(loader)["dataset.files"].startswith("list of 2 with the checksum")
+    assert "→ list of 3 with the checksum" in changed(loader)["dataset.files"]
 
     loader.dataset.files = ["x", "y"]
-    assert changed(loader) == {"dataset.files": "list of 2 → list of 2"}
+    assert "→ list of 2 with the checksum" in changed(loader)["dataset.files"]
+
+
+def test_an_element_of_a_long_list_that_was_replaced(loader):
+    loader.dataset.grades = [{"grade": 0, "views": [1.0]} for _ in range(500)]
+    loader._iterator = None
+    assert changed(loader) == {}
+    loader._iterator = object()
+
+    loader.dataset.grades[444]["views"][0] = 2.5
+
+    assert list(changed(loader)) == ["dataset.grades"]
 
 
 def test_an_object_that_was_replaced_is_told_without_its_parts(loader):

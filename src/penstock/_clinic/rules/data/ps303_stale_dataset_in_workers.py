@@ -76,6 +76,7 @@ class StaleDatasetInWorkers:
         self, loader: LoaderSeen, later: IteratorSeen, compared: Compared, used: tuple[str, ...]
     ) -> Finding:
         path = (used or _unseen(later) or tuple(later.changed))[0]
+        as_far = max(1, later.number)
         confidence: Confidence = "observed" if used else "suspected"
         return Finding(
             code=self.code,
@@ -102,11 +103,13 @@ class StaleDatasetInWorkers:
                     title="the same program, workers given the new values in each epoch",
                     change=Change(mends=("fresh-attributes",)),
                     drive="script",
+                    epochs=as_far,
                 ),
                 Experiment(
                     title="the same program with persistent_workers=False",
                     change=Change(settings={"persistent_workers": False}),
                     drive="script",
+                    epochs=as_far,
                 ),
             ),
         )

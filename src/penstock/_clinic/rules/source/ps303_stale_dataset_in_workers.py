@@ -9,7 +9,8 @@ Persistent workers were given the dataset when they started. What the program ch
 does not reach them: every epoch has the order and the augmentation of the first.
 
 ## How we know
-The source changes an attribute of the dataset in a loop, and its loader has `persistent_workers=True`.
+The source changes an attribute of the dataset, or an element of a list on it, in a loop, and its loader has
+`persistent_workers=True`.
 
 ## What to do
 Keep the value where workers see it: `multiprocessing.Value("i", 0)`, or a tensor after `share_memory_()`. Or
@@ -105,13 +106,33 @@ def _is_dataset(read: Program, node: ast.expr, loader: LoaderMade) -> bool:
 
 
 def _set_by(dataset: ClassRead, method: str) -> Iterator[str]:
-    """The plain attributes that a method of the dataset sets."""
+    """The plain attributes that a method of the dataset sets, and lists and dictionaries that it changes."""
     place = dataset.methods.get(method)
     if place is None or method.startswith("__"):
         return
     for each in dataset.assignments:
         if each.method is place.function:
             yield each.attribute
+    written = (_written(node) for node in place.nodes())
+    yield from dict.fromkeys(name for name in written if name and _is_container(dataset, name))
+
+
+def _written(node: ast.AST) -> str:
+    """The attribute of which `self.x[…] = value` changes an element."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
+        return ""
+    held = node.value
+    return held.attr if isinstance(held, ast.Attribute) and is_self(held.value) else ""
+
+
+def _is_container(dataset: ClassRead, attribute: str) -> bool:
+    """Whether it is a list or a dictionary of the process's own; an array or a tensor may be shared."""
+    kinds = (ast.List, ast.ListComp, ast.Dict, ast.DictComp)
+    return any(
+        isinstance(each.value, kinds)
+        or (isinstance(each.value, ast.Call) and getattr(each.value.func, "id", "") in {"list", "dict"})
+        for each in dataset.assigned(attribute)
+    )
 
 
 def _matters(dataset: ClassRead, attribute: str) -> bool:
