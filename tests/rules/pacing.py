@@ -109,8 +109,8 @@ class Program:
                 trial,
                 loaders=tuple(dataclasses.replace(self.loader, key=key) for key in keys),
                 iterators=tuple(
-                    dataclasses.replace(each, loader=key, number=0)
-                    for each, key in zip(trial.iterators, keys, strict=True)
+                    dataclasses.replace(each, loader=key, number=0, workers=self._pids(100 * number))
+                    for number, (each, key) in enumerate(zip(trial.iterators, keys, strict=True), start=2)
                 ),
             )
         )
@@ -127,12 +127,15 @@ class Program:
             waits=waits,
             steps=(self.step_s,) * self.batches,
             end=self.end,
-            workers=tuple(range(100, 100 + self.workers)),
+            workers=self._pids(100),
             tensors_per_batch=self.tensors,
             batch_nbytes=self.nbytes,
             pickled_nbytes=self.pickled,
             samples=self.batches * self.batch_size,
         )
+
+    def _pids(self, first: int) -> tuple[int, ...]:
+        return tuple(range(first, first + self.workers))
 
     def _fetches(self) -> list[FetchSeen]:
         return [

@@ -65,6 +65,11 @@ class Slow:
         return self.pace.workers
 
     @property
+    def crews(self) -> int:
+        """How many times workers were started for it, or for others that its line made."""
+        return len({seen.workers for seen in self.passes if seen.workers})
+
+    @property
     def most_workers(self) -> int:
         """As many as there are CPUs, a quota's fraction rounded up."""
         return max(1, math.ceil(self.cpus - 0.01))

@@ -1,7 +1,8 @@
 """PS407 workers-restarted
 
 ## What it finds
-A loader whose workers are started anew in every epoch, where that takes a large part of the epoch.
+A loader whose workers are started anew in every epoch, or that is itself made anew for each epoch, stage or
+fold, where the start of workers takes a large part of the time.
 
 ## Why it matters
 Each epoch begins with a pause: processes start, open their files, fill their caches, and training waits.
@@ -11,11 +12,11 @@ The time until the first batch of each pass, beyond what a batch takes later. Th
 epochs with `persistent_workers=True`. It is a warning only if that was at least 1.5 times as fast.
 
 ## What to do
-`persistent_workers=True`.
+`persistent_workers=True`; and make the loader once, before the loop: a new one starts new workers.
 
 ## When we stay silent
-When there were one or two epochs, when workers persist already, when the pause is a small part of the epoch
-or short, when the program makes a new iterator for each step (PS408).
+When there were one or two epochs, when workers persist and their loader does too, when the pause is a small
+part of the epoch or short, when the program makes a new iterator for each step (PS408).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Evidence, Experiment, Finding
+from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
 from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 
@@ -35,6 +36,14 @@ EPOCHS, MOST_EPOCHS = 4, 12
 AGAIN, LOST_S = 3, 6.0
 # A program that takes so few batches from an iterator, and leaves it, does not go through epochs.
 FEW = 4
+
+
+_EXPECT = "only the first epoch waits for workers to start"
+_ONCE = Prescription(
+    change="make the loader once, before the loop, with persistent_workers=True; "
+    "what changes from one to the next belongs in its sampler",
+    expect=_EXPECT,
+)
 
 
 class WorkersRestarted:
@@ -48,34 +57,40 @@ class WorkersRestarted:
         """Yield one finding for each loader whose passes are mostly start."""
         for slow in slow_loaders(facts):
             if _restarts(slow) and _matters(slow):
-                yield self._finding(slow)
+                yield self._finding(slow, made=_made(facts, slow))
 
-    def _finding(self, slow: Slow) -> Finding:
+    def _finding(self, slow: Slow, *, made: int) -> Finding:
         seen = slow.pace
         epochs = max(EPOCHS, min(seen.passes, MOST_EPOCHS))
+        is_kept = _is_kept(slow)
+        # Workers that are kept go with the loader that has them.
+        is_remade = made >= AGAIN and (is_kept or made > seen.passes // 2)
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="warning",
             confidence="observed",
             message=(
-                f"each epoch starts {slow.workers} workers anew: {seconds(seen.pass_start_s)} of "
-                f"{seconds(seen.epoch_s)}, {percent(seen.pass_start_s / seen.epoch_s)} of the epoch"
+                f"each {'new loader' if is_remade else 'epoch'} starts {slow.workers} workers anew: "
+                f"{seconds(seen.pass_start_s)} of {seconds(seen.epoch_s)}, "
+                f"{percent(seen.pass_start_s / seen.epoch_s)} of {'a pass' if is_remade else 'the epoch'}"
             ),
             where=slow.loader.site,
             loader=slow.loader.key,
             evidence=(
                 Evidence("passes", str(seen.passes), "observed run"),
                 Evidence("until the first batch", seconds(seen.pass_start_s), "observed run"),
-                Evidence("persistent_workers", "False", "settings"),
+                Evidence("persistent_workers", str(is_kept), "settings"),
+                *((Evidence("loaders that this line made", str(made), "observed run"),) if is_remade else ()),
             ),
-            prescription=slow.set_option(
-                "persistent_workers", new=True, expect="only the first epoch waits for workers to start"
-            ),
+            prescription=_ONCE
+            if is_remade
+            else slow.set_option("persistent_workers", new=True, expect=_EXPECT),
             experiments=(
                 Experiment(
                     title=f"{epochs} epochs with persistent_workers=True",
                     change=Change(settings={"persistent_workers": True}),
+                    base=Change(settings={"persistent_workers": False}) if is_kept else Change(),
                     measure="faster",
                     ratio=WORTH,
                     epochs=epochs,
@@ -86,11 +101,23 @@ class WorkersRestarted:
 
 def _restarts(slow: Slow) -> bool:
     seen = slow.pace
-    if not slow.workers or slow.loader.settings.get("persistent_workers"):
+    if not slow.workers:
         return False
-    is_again = seen.passes >= AGAIN or (seen.passes > 1 and seen.start_s >= LOST_S)
+    starts = slow.crews if _is_kept(slow) else seen.passes
+    is_again = starts >= AGAIN or (starts > 1 and seen.start_s >= LOST_S)
     left = sum(each.end == "dropped" and each.batches <= FEW for each in slow.passes)
     return is_again and left <= seen.passes // 2
+
+
+def _is_kept(slow: Slow) -> bool:
+    return bool(slow.loader.settings.get("persistent_workers"))
+
+
+def _made(facts: Facts, slow: Slow) -> int:
+    """How many loaders its line has made, of those that were used."""
+    line = slow.loader.key.rpartition("#")[0]
+    used = {each.loader for each in facts.observed.iterators} if facts.observed else set()
+    return sum(key.rpartition("#")[0] == line for key in used)
 
 
 def _matters(slow: Slow) -> bool:
