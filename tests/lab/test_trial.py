@@ -73,6 +73,13 @@ def test_a_program_that_leaves_without_a_word_is_told():
     assert (trial.outcome, trial.status, trial.stdout) == ("ok", 0, "bye\n")
 
 
+@pytest.mark.parametrize(("late_s", "used"), [(60.0, 2), (0.0, 1)])
+def test_a_loader_that_is_used_late_is_waited_for_if_the_plan_says_so(late_s, used):
+    trial = examine("later.py", loader_s=0.5, late_s=late_s)
+    assert (trial.outcome, trial.ended_by) == ("ok", "enough")
+    assert len({each.loader for each in trial.iterators}) == used
+
+
 @pytest.mark.parametrize("how", ["ignores", "loops"])
 def test_a_program_that_does_not_end_is_ended_and_shows_where_it_was(how):
     trial = examine("odd.py", how, max_s=3.0)

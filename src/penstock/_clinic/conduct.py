@@ -111,11 +111,12 @@ class Bench:
         plan = dataclasses.replace(plan, epochs=max(plan.epochs, experiment.epochs))
         if plan.loader_s is None:
             return plan
+        most_s = plan.loader_s + plan.late_s
         if finding.stopped_at_s is None:
             is_soon = finding.code.startswith("PS3")  # wrong data are wrong from the first epochs on
             return dataclasses.replace(plan, min_s=min(plan.min_s, SOON_S)) if is_soon else plan
         took = max(0.0, finding.stopped_at_s - self.trials.prepare_s)
-        return dataclasses.replace(plan, loader_s=min(plan.loader_s, took + LOADER_S), min_s=0.0)
+        return dataclasses.replace(plan, loader_s=min(most_s, took + LOADER_S), late_s=0.0, min_s=0.0)
 
     def _driven(self, finding: Finding, experiment: Experiment) -> Plan:
         plan = Plan(

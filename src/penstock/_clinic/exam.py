@@ -47,6 +47,8 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 OBSERVED_SHARE = 0.7
 # Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
+# So much longer while a loader that the program has made waits for its turn: often the one for validation.
+OBSERVED_LATE_S = 12.0
 # Epochs that are over sooner are watched for longer: what fills up slowly, and what comes after the first
 # loader, is seen only then.
 OBSERVED_MIN_S = 8.0
@@ -130,6 +132,7 @@ class Exam:
             drive="script",
             max_s=min(self.options.timeout * OBSERVED_SHARE, self.options.timeout - 1),
             loader_s=min(longer * OBSERVED_LOADER_S, self.options.timeout * OBSERVED_SHARE / 2),
+            late_s=OBSERVED_LATE_S,
             min_s=longer * OBSERVED_MIN_S,
         )
         return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
@@ -429,7 +432,7 @@ def _with_our_loader(observed: Trial, *, is_timed: bool = False) -> Plan:
     longest_s = max((fetch.samples_s + fetch.collate_s for fetch in observed.fetches), default=0.0)
     plan = dataclasses.replace(observed.plan, loader=None).plus(Change(use_penstock=True))
     plan = dataclasses.replace(plan, stall_s=max(plan.stall_s, PATIENCE * longest_s))
-    return dataclasses.replace(plan, loader_s=TIMED_S, min_s=0.0) if is_timed else plan
+    return dataclasses.replace(plan, loader_s=TIMED_S, late_s=0.0, min_s=0.0) if is_timed else plan
 
 
 def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Plan:

@@ -85,7 +85,7 @@ class Trials:
             self.notes.append(f"not done, for lack of time: {sentence}")
             return None
         self._say(sentence)
-        most = self._prepare_s(plan) * 2 + (plan.loader_s or 0.0) + GRACE_S
+        most = self._prepare_s(plan) * 2 + (plan.loader_s or 0.0) + plan.late_s + GRACE_S
         return self._bounded(plan, sentence, min(most, plan.max_s))
 
     def observe(self, plan: Plan, sentence: str) -> Trial | None:

@@ -109,8 +109,9 @@ class Drive:
             self._since[context.loader] += 1
             if self._since[context.loader] >= plan.extra_batches:
                 self._complete(now)
-        if plan.loader_s is not None and now - self._first >= plan.loader_s:
-            self._enough(f"{plan.loader_s:g} s of batches")
+        late_s = plan.late_s if self._observer.makings.unused else 0.0
+        if plan.loader_s is not None and now - self._first >= plan.loader_s + late_s:
+            self._enough(f"{plan.loader_s + late_s:g} s of batches")
 
     def _epochs_of(self, key: str) -> int:
         """Epochs of a loader, those of its predecessors included: some programs make it anew for each one."""
