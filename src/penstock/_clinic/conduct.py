@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock._clinic import experiment as judge
 from penstock._clinic.finding import Evidence, Experiment, Finding, Proof
+from penstock._clinic.pace import by_line, pace
 from penstock._clinic.trials import Trials
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import Trial
@@ -21,6 +22,8 @@ from penstock._lab.record import Trial
 LOADER_S = 6.0
 SOON_S = 3.0
 TIMED_S = 3.0
+# Where epochs are compared that begin in another way, a trial should see more than one, unless they are long.
+FEWEST_EPOCHS, LONGEST_S = 2.5, 12.0
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
 
@@ -219,7 +222,15 @@ class Bench:
         plan = self._driven(finding, experiment)
         if experiment.drive == "script":
             plan = self._scripted(finding, experiment)
-        return dataclasses.replace(plan, loader_s=TIMED_S, digests=False)
+        long_s = self._epochs_s(plan, experiment.epochs)
+        return dataclasses.replace(plan, loader_s=max(TIMED_S, long_s), late_s=0.0, digests=False)
+
+    def _epochs_s(self, plan: Plan, epochs: int) -> float:
+        """What some epochs take, where what comes between them is to be timed; of long ones not all."""
+        if epochs <= 1 or plan.drive != "loader" or plan.loader is None:
+            return 0.0
+        epoch_s = pace(by_line(self.observed), plan.loader).epoch_s
+        return min(FEWEST_EPOCHS * epoch_s, LONGEST_S)
 
 
 def _failed(proof: Proof) -> bool:

@@ -69,3 +69,18 @@ def test_a_loader_that_is_made_again_starts_its_workers_as_often():
 
     assert finding.prescription.fix.arguments == {"multiprocessing_context": "fork"}
     assert [each.change.settings for each in finding.experiments] == [{"multiprocessing_context": "fork"}]
+
+
+def test_loaders_for_training_and_validation_pay_together():
+    train = spawned(persistent_workers=False)
+    valid = dataclasses.replace(train, key="train.py:40#0")
+    starts = passes(4, first=2.6, whole=4.0)
+    turns = [
+        dataclasses.replace(each, loader=(train, valid)[number % 2].key) for number, each in enumerate(starts)
+    ]
+    observed = dataclasses.replace(trial(train, iterators=tuple(turns)), loaders=(train, valid))
+
+    (finding,) = SlowWorkerStart().check(facts(observed))
+
+    assert finding.loader == train.key
+    assert found(train, starts[:2]) == []

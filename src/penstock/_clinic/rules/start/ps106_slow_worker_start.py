@@ -58,13 +58,23 @@ class SlowWorkerStart:
             return
         # A loader that is made again for each fold or task starts its workers as often.
         facts = dataclasses.replace(facts, observed=by_line(facts.observed))
+        started = {
+            loader.key: [
+                each for each in facts.passes(loader.key) if each.first_s is not None and each.workers
+            ]
+            for loader in facts.loaders
+            if loader.start_method != "fork"
+        }
+        # Each loader of a program, for training and for validation, starts workers of its own.
+        together = [each for passes in started.values() for each in passes]
+        worst = max(started, key=lambda key: sum(map(_start, started[key])), default=None)
         for loader in facts.loaders:
-            passes = [each for each in facts.passes(loader.key) if each.first_s is not None and each.workers]
-            slow = [each for each in passes if _start(each) >= NOTICEABLE_S]
-            if loader.start_method == "fork" or not slow:
+            passes = started.get(loader.key, [])
+            slow = _slow(passes)
+            if not slow:
                 continue
             is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE
-            if is_large or (_lost(slow) >= LOST_S and _share(passes) >= MOST_OF_A_PASS):
+            if is_large or _is_mostly_start(passes) or (loader.key == worst and _is_mostly_start(together)):
                 yield self._finding(loader, slow, _share(passes), is_large=is_large)
 
     def _finding(
@@ -93,6 +103,14 @@ class SlowWorkerStart:
             loader=loader.key,
             experiments=_experiments(is_kept=is_kept, is_large=is_large, passes=len(slow)),
         )
+
+
+def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
+    return [each for each in passes if _start(each) >= NOTICEABLE_S]
+
+
+def _is_mostly_start(passes: list[IteratorSeen]) -> bool:
+    return _lost(_slow(passes)) >= LOST_S and _share(passes) >= MOST_OF_A_PASS
 
 
 def _lost(slow: list[IteratorSeen]) -> float:
