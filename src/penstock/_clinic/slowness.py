@@ -30,6 +30,9 @@ WORTH_SHARE = 1 - 1 / WORTH
 WORTH_S = 1.0
 # Epochs that are shorter add up, if there are many.
 TOGETHER = 3
+# Where something is there that no healthy program has (megabytes of pickled objects, ten workers a CPU), a
+# part of that is enough to ask.
+PLAIN = 0.5
 # A loader that is waited for in a smaller part of all loops than this is not what slows the program down.
 PART = 0.2
 # Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
@@ -82,15 +85,24 @@ class Slow:
     @property
     def is_worth_a_trial(self) -> bool:
         """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
+        return self._is_worth()
+
+    @property
+    def is_plainly_worth_a_trial(self) -> bool:
+        """The same where something plain is there to be tried."""
+        return self._is_worth(PLAIN)
+
+    def _is_worth(self, part: float = 1.0) -> bool:
         return (
             self.pace.wait_share >= WORTH_SHARE
-            and self.is_noticed(self.pace.epoch_wait_s)
+            and self.is_noticed(self.pace.epoch_wait_s, part)
             and self.matters(self.pace.wait_s)
         )
 
-    def is_noticed(self, epoch_s: float) -> bool:
+    def is_noticed(self, epoch_s: float, part: float = 1.0) -> bool:
         """Whether so many seconds of an epoch are noticed: in one, or in several short ones together."""
-        return epoch_s >= self.worth_s or epoch_s * self.pace.passes >= TOGETHER * self.worth_s
+        least_s = part * self.worth_s
+        return epoch_s >= least_s or epoch_s * self.pace.passes >= TOGETHER * least_s
 
     def matters(self, lost_s: float) -> bool:
         """Whether so many seconds of the observed run are a part of it that counts."""

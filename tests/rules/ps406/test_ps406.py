@@ -79,3 +79,10 @@ def test_a_quota_that_the_program_does_not_see_is_told():
     (finding,) = found(SICK.but(workers=2, cpus=0.5, cores_seen=2, made_s=0.1, cpu_share=0.25, rates={}))
 
     assert finding.message == "2 workers share 0.5 CPUs"
+
+
+def test_of_very_many_workers_half_a_second_is_enough_to_ask():
+    few = SICK.but(batches=20, length=20, rates={2: 500.0, 16: 200.0})
+
+    assert found(few)[0].experiments
+    assert not found(few.but(workers=4, rates={2: 500.0, 4: 200.0}))

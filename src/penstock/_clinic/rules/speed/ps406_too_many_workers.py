@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding
-from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, slow_loaders
+from penstock._clinic.slowness import PLAIN, PROMISING, WORTH, Slow, percent, slow_loaders
 from penstock._lab.plan import Change
 
 # Twice as many as CPUs is what people set to hide waiting; only above that is it worth a word by itself, or
@@ -107,7 +107,8 @@ def _better(slow: Slow) -> int | None:
     else:
         fewer = [workers for workers in slow.rates if 1 <= workers <= slow.most_workers]
     best = max(fewer, key=lambda workers: slow.rates[workers], default=None)
-    if best is None or (slow.gain(best) or 0) < PROMISING or not slow.is_noticed(slow.saved_s(best)):
+    part = PLAIN if slow.workers > MANY * slow.most_workers else 1.0
+    if best is None or (slow.gain(best) or 0) < PROMISING or not slow.is_noticed(slow.saved_s(best), part):
         return None
     return None if best and slow.rates.get(0, 0.0) >= WORTH * slow.rates[best] else best
 

@@ -48,7 +48,7 @@ class ManySmallTensors:
         """Yield one finding for each loader with many tensors in a batch."""
         for slow in slow_loaders(facts):
             tensors = max((seen.tensors_per_batch for seen in facts.passes(slow.loader.key)), default=0)
-            if tensors >= MANY and slow.is_worth_a_trial and slow.hands_over(MOSTLY):
+            if tensors >= MANY and slow.is_plainly_worth_a_trial and slow.hands_over(MOSTLY):
                 yield self._finding(slow, tensors)
 
     def _finding(self, slow: Slow, tensors: int) -> Finding:

@@ -51,7 +51,7 @@ class LargePythonObjects:
         """Yield one finding for each loader whose batches are largely pickled."""
         for slow in slow_loaders(facts):
             nbytes = max((seen.pickled_nbytes for seen in facts.passes(slow.loader.key)), default=0)
-            if nbytes >= LARGE_NBYTES and slow.is_worth_a_trial and _takes_time(slow, nbytes):
+            if nbytes >= LARGE_NBYTES and slow.is_plainly_worth_a_trial and _takes_time(slow, nbytes):
                 yield self._finding(slow, nbytes)
 
     def _finding(self, slow: Slow, nbytes: int) -> Finding:
