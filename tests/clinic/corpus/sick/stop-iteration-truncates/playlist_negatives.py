@@ -1,5 +1,5 @@
 # cause: stop-iteration-truncates
-# also: rng-repeated workers-not-worth-it, stale-iterator-noise
+# also: rng-repeated, workers-not-worth-it, stale-iterator-noise
 """BPR matrix factorisation for playlist continuation."""
 import collections
 import itertools
