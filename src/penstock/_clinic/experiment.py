@@ -90,7 +90,8 @@ def gone(
 ) -> Proof:
     """Whether the ill that is there before is gone after. `fires` asks the rule, where nothing failed.
 
-    `brings` is the type of an exception that the change is meant to bring: it is no failure of its own.
+    `brings` is the type of an exception that the change is meant to bring: it is no failure of its own. Where
+    samples were left out and another one dies of the same, it was they who had died of it before.
     """
     was = ill(before, key)
     # A failure that stopped the program is gone when it stops nothing any more: a mend may leave its traces.
@@ -105,11 +106,27 @@ def gone(
     if now is None:
         return Proof("verified", f"{title}: {was} is gone", **told)
     is_elsewhere = further and was.loader == key and now.loader not in {None, key}
+    another = _dies_of(after, key)
+    if another is not None and _left_out(after) and another not in _left_out(after):
+        return Proof("verified", f"{title}: it loads, and sample {another} dies of the same", **told)
     if _is_same(was, now) and not is_elsewhere:
         return Proof("refuted", f"{title}: {was} stays", **told)
     if further or (brings and now.name.endswith(brings)):
         return Proof("verified", f"{title}: {was} is gone, and {now} comes after it", **told)
     return Proof("not-tested", f"{title}: brings a failure of its own, {now}", **told)
+
+
+def _left_out(trial: Trial) -> set[str]:
+    """Samples without which a trial was made: see `trying.without`."""
+    skipped = (mend.partition(":") for mend in trial.plan.change.mends)
+    return {index for name, _, indices in skipped if name == "skip-index" for index in indices.split(",")}
+
+
+def _dies_of(trial: Trial, key: str | None) -> str | None:
+    """The sample at which the first process died, where that is known."""
+    deaths = (each for each in trial.deaths if each.status and (key is None or each.loader in {None, key}))
+    first = next((each.index for each in deaths if each.index is not None), None)
+    return None if first is None else str(first)
 
 
 def _is_same(was: Ill, now: Ill) -> bool:

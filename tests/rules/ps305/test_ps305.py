@@ -124,6 +124,19 @@ def test_a_small_part_may_be_meant():
     assert finding.severity == "info"
 
 
+@pytest.mark.parametrize(("items", "severity"), [(1_000, "error"), (400, "info")])
+def test_who_divides_where_samples_are_rows_of_what_it_holds_has_counted_something_else(items, severity):
+    text = (
+        "class Pictures:\n    def __len__(self):\n        return sum(len(x) // self.size for x in self.x)\n"
+    )
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(60, 1_000, items=items), source=source))
+
+    assert finding.severity == severity
+
+
 @pytest.mark.parametrize("returned", ["self.limit", "self.end - self.start"])
 def test_a_number_that_comes_from_outside_may_be_meant(returned):
     text = f"class Pictures:\n    def __len__(self):\n        return {returned}\n"

@@ -57,6 +57,18 @@ def test_an_ill_is_gone_when_the_program_gets_past_it(before, after, status):
     assert gone("t", before, after, KEY).status == status
 
 
+@pytest.mark.parametrize(("dies_at", "status"), [(301, "verified"), (258, "refuted"), (None, "refuted")])
+def test_a_sample_that_was_left_out_is_guilty_where_another_dies_of_the_same(dies_at, status):
+    before = dataclasses.replace(raised("RuntimeError"), deaths=(Death(1, 0, KEY, -11, 258),))
+    after = dataclasses.replace(
+        raised("RuntimeError"),
+        plan=Plan(change=Change(mends=("skip-index:258",))),
+        deaths=(Death(2, 0, KEY, -11, dies_at),),
+    )
+
+    assert gone("t", before, after, KEY).status == status
+
+
 def test_a_silent_ill_is_judged_by_the_rule_itself():
     sick, cured = well(batches=9), well(batches=10)
     fires = lambda trial: trial is sick  # noqa: E731

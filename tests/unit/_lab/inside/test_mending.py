@@ -5,6 +5,7 @@ import threading
 from collections import namedtuple
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -43,6 +44,15 @@ def test_a_part_is_replaced_wherever_it_is_held():
     data = Holder(lock=lock, inner=Holder(locks=[lock, 1], by_name={"x": lock}))
     assert trees.swap(data, lambda value: value is lock, lambda _: "free") == 3
     assert (data.lock, data.inner.locks, data.inner.by_name) == ("free", ["free", 1], {"x": "free"})
+
+
+def test_parts_are_found_beside_an_object_that_hides_its_class(tmp_path):
+    np.savez(tmp_path / "bundle.npz", x=np.zeros(3))
+    with np.load(tmp_path / "bundle.npz") as bundle:
+        lock = threading.Lock()
+        data = Holder(bundle=bundle, lock=lock)
+        assert trees.swap(data, lambda value: value is lock, lambda _: "free") == 1
+    assert data.lock == "free"
 
 
 def test_a_packed_dictionary_answers_as_the_old_one():

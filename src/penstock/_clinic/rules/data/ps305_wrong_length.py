@@ -185,8 +185,7 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
         return None  # cyclic, or the part of a larger one that another loader has
-    is_most = seen.length >= MOST * seen.reach
-    slip = _slip(seen, loader) or (_written(facts, loader) if is_most else "")
+    slip = _slip(seen, loader) or _written(facts, loader, seen)
     left = seen.reach - seen.length
     return _Mistake(
         said=seen.length,
@@ -226,8 +225,13 @@ def _slip(seen: DatasetSeen, loader: LoaderSeen) -> str:
     return ""
 
 
-def _written(facts: Facts, loader: LoaderSeen) -> str:
+def _written(facts: Facts, loader: LoaderSeen, seen: DatasetSeen) -> str:
     """Whether `__len__` returns a number that is written in the source, or a part of what is held."""
+    assert seen.reach is not None
+    assert seen.length is not None
+    is_most = seen.length >= MOST * seen.reach
+    # Samples are the rows of something that it holds: who divides there has counted something else.
+    is_held = seen.reach in seen.sizes.values()
     name = loader.dataset.type.rpartition(".")[2]
     files = facts.source.files if facts.source is not None else ()
     for node in (node for file in files for node in ast.walk(file.tree)):
@@ -239,14 +243,19 @@ def _written(facts: Facts, loader: LoaderSeen) -> str:
                 for each in ast.walk(method)
                 if isinstance(each, ast.Return)
             ]
-            if len(returned) == 1:
-                return _looks(returned[0], node)
+            if len(returned) == 1 and (is_most or is_held):
+                return _divides(returned[0]) or (_constant(returned[0], node) if is_most else "")
     return ""
 
 
-def _looks(value: ast.expr | None, kind: ast.ClassDef) -> str:
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
+def _divides(value: ast.expr | None) -> str:
+    parts = ast.walk(value) if value is not None else ()
+    if value is not None and any(isinstance(each, ast.FloorDiv) for each in parts):
         return f"; `__len__` divides: {ast.unparse(value)}"
+    return ""
+
+
+def _constant(value: ast.expr | None, kind: ast.ClassDef) -> str:
     if isinstance(value, ast.Attribute):  # of the class: `NUM = 220`
         value = _class_values(kind).get(value.attr, value)
     if isinstance(value, ast.Constant) and isinstance(value.value, int):

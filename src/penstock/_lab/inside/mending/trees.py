@@ -88,7 +88,8 @@ def places(root: Any) -> Iterator[tuple[Any, Any, Any]]:
         if isinstance(value, (dict, list)):
             pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
             yield from ((value, key, part) for key, part in list(pairs)[:1_000])
-        if not isinstance(value, (type, Mapping, list)):
+        # The type is asked: an object may have no `__class__` for those who ask (numpy's BagObj).
+        if not issubclass(type(value), (type, Mapping, list)):
             yield from ((value, step[1:], part) for step, part in attributes(value))
         if type(value) not in kinds:
             kinds.add(type(value))
