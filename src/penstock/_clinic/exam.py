@@ -47,8 +47,8 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 OBSERVED_SHARE = 0.7
 # Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
-# So much longer while a loader that the program has made waits for its turn: often the one for validation.
-OBSERVED_LATE_S = 12.0
+# Up to so many while a loader that the program has made waits for its turn: often the one for validation.
+OBSERVED_LONGEST_S = 24.0
 # Epochs that are over sooner are watched for longer: what fills up slowly, and what comes after the first
 # loader, is seen only then.
 OBSERVED_MIN_S = 8.0
@@ -128,11 +128,13 @@ class Exam:
 
     def _observe(self) -> Trial | None:
         longer = max((LATE.get(each.cause, 1.0) for each in self._ask(Facts(self.source))), default=1.0)
+        share_s = self.options.timeout * OBSERVED_SHARE
+        loader_s = min(longer * OBSERVED_LOADER_S, share_s / 2)
         plan = Plan(
             drive="script",
-            max_s=min(self.options.timeout * OBSERVED_SHARE, self.options.timeout - 1),
-            loader_s=min(longer * OBSERVED_LOADER_S, self.options.timeout * OBSERVED_SHARE / 2),
-            late_s=OBSERVED_LATE_S,
+            max_s=min(share_s, self.options.timeout - 1),
+            loader_s=loader_s,
+            late_s=min(max(0.0, OBSERVED_LONGEST_S - loader_s), share_s / 4),
             min_s=longer * OBSERVED_MIN_S,
         )
         return self.trials.observe(plan, f"observed run: {summary.name(self.target)} as it is")
