@@ -84,3 +84,13 @@ def test_loaders_for_training_and_validation_pay_together():
 
     assert finding.loader == train.key
     assert found(train, starts[:2]) == []
+
+
+def test_one_start_of_each_loader_is_what_spawn_costs():
+    train = spawned(persistent_workers=True)
+    valid = dataclasses.replace(train, key="train.py:40#0")
+    keys = train.key, valid.key
+    starts = [dataclasses.replace(each, loader=key) for each, key in zip(passes(2), keys, strict=True)]
+    observed = dataclasses.replace(trial(train, iterators=tuple(starts)), loaders=(train, valid))
+
+    assert list(SlowWorkerStart().check(facts(observed))) == []

@@ -74,7 +74,8 @@ class SlowWorkerStart:
             if not slow:
                 continue
             is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE
-            if is_large or _is_mostly_start(passes) or (loader.key == worst and _is_mostly_start(together)):
+            is_worst = loader.key == worst and len(slow) > 1
+            if is_large or _is_mostly_start(passes) or (is_worst and _is_mostly_start(together)):
                 yield self._finding(loader, slow, _share(passes), is_large=is_large)
 
     def _finding(
