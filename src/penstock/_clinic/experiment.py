@@ -152,6 +152,8 @@ def _silent(
     }
     if fires is None or not fires(before):
         return Proof("not-tested", f"{title}: it did not show again without the change", **told)
+    if _stopped_short(before, after, key):
+        return Proof("not-tested", f"{title}: it did not come to a second epoch", **told)
     now = ill(after, key)
     if now is not None and brings and now.name.endswith(brings):
         return Proof("verified", f"{title}: instead of silence, {now}", **told)
@@ -161,6 +163,13 @@ def _silent(
     if told["after"]["ill"]:
         return Proof("refuted", f"{title}: it stays", **told)
     return Proof("verified", f"{title}: it is gone", **told)
+
+
+def _stopped_short(before: Trial, after: Trial, key: str | None) -> bool:
+    """Whether one side has begun a second pass and the other has not: much shows only then."""
+    if key is None or "loader" in {before.plan.drive, after.plan.drive}:
+        return False
+    return len(after.of(key)) <= 1 < len(before.of(key))
 
 
 def silent(title: str, before: Trial, after: Trial, fires: Callable[[Trial], bool]) -> Proof:

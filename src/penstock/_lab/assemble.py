@@ -140,13 +140,22 @@ def outcome(trial: Trial, *, is_hung: bool = False) -> str:
 
 def _was_ending(trial: Trial) -> bool:
     """Whether the trial was cut while a program ended of what it had just heard from a loader."""
-    heard = [failure.at_s for failure in trial.failures if failure.phase == "next"]
-    if not heard or trial.ended_by not in {"enough", "time"} or trial.seconds - max(heard) > ENDING_S:
+    heard = [failure for failure in trial.failures if failure.phase == "next"]
+    last_s = max((failure.at_s for failure in heard), default=0.0)
+    if not heard or trial.ended_by not in {"enough", "time"} or trial.seconds - last_s > ENDING_S:
         return False
-    return not any(
-        seen.end == "open" or max(seen.began_s, seen.ended_s or 0.0) > max(heard) + LATE_S
+    if any(each.pid == one.pid and each.at_s > one.at_s + LATE_S for one in heard for each in heard):
+        return False  # it has gone on from one of them already
+    return not _took_batches_after(trial, last_s) and not any(
+        seen.end == "open" or max(seen.began_s, seen.ended_s or 0.0) > last_s + LATE_S
         for seen in trial.iterators
     )
+
+
+def _took_batches_after(trial: Trial, heard_s: float) -> bool:
+    """Whether batches came after a failure, from the same iterator perhaps."""
+    until = [seen.batches for seen in trial.vitals if seen.at_s <= heard_s + LATE_S]
+    return max((seen.batches for seen in trial.vitals), default=0) > max(until, default=0)
 
 
 def _waited_too_long(trial: Trial) -> bool:

@@ -69,6 +69,13 @@ def test_a_sample_that_was_left_out_is_guilty_where_another_dies_of_the_same(die
     assert gone("t", before, after, KEY).status == status
 
 
+def test_what_did_not_come_to_a_second_epoch_is_not_cured():
+    two = Trial(iterators=(passed(5), passed(1)))
+
+    assert gone("t", two, well(), KEY, lambda trial: trial is two).status == "not-tested"
+    assert gone("t", two, dataclasses.replace(two), KEY, lambda trial: trial is two).status == "verified"
+
+
 def test_a_silent_ill_is_judged_by_the_rule_itself():
     sick, cured = well(batches=9), well(batches=10)
     fires = lambda trial: trial is sick  # noqa: E731

@@ -17,6 +17,7 @@ from penstock._lab.record import (
     ProcessLook,
     ThreadLook,
     Trial,
+    Vitals,
 )
 
 START = 1000.0
@@ -247,6 +248,8 @@ def test_a_program_cut_while_it_ends_of_an_error_has_failed():
         {"iterators": (RAISED, IteratorSeen(KEY, number=1, began_s=19.0, end="exhausted", ended_s=19.5))},
         {"seconds": 40.0},
         {"ended_by": "itself", "status": 0},
+        {"failures": (HEARD, dataclasses.replace(HEARD, at_s=HEARD.at_s + 1.0))},
+        {"vitals": (Vitals(HEARD.at_s, batches=3), Vitals(HEARD.at_s + 1.0, batches=4))},
     ],
 )
 def test_a_program_that_went_on_from_an_error_is_well(later):

@@ -46,8 +46,7 @@ class Drive:
     def take_over(self, loader: Any, key: str, again: Any) -> None:
         """Go through the loader here, if the plan says so; then there is no way back."""
         plan = self._observer.plan
-        is_meant = plan.loader in (None, key, key.rpartition("#")[0])
-        if plan.drive != "loader" or self._is_driving or not is_meant or _is_worker():
+        if plan.drive != "loader" or self._is_driving or not self._is_meant(key) or _is_worker():
             return
         self._is_driving = True
         status = 1
@@ -105,13 +104,17 @@ class Drive:
         if self._first is None:
             self._first = now
         plan = self._observer.plan
-        if self._epochs_of(context.loader) >= plan.epochs:
+        if self._is_meant(context.loader) and self._epochs_of(context.loader) >= plan.epochs:
             self._since[context.loader] += 1
             if self._since[context.loader] >= plan.extra_batches:
                 self._complete(now)
         late_s = plan.late_s if self._observer.makings.unused else 0.0
         if plan.loader_s is not None and now - self._first >= plan.loader_s + late_s:
             self._enough(f"{plan.loader_s + late_s:g} s of batches")
+
+    def _is_meant(self, key: str) -> bool:
+        """Whether the plan is about this loader: any, that one, or those that its line makes."""
+        return self._observer.plan.loader in (None, key, key.rpartition("#")[0])
 
     def _epochs_of(self, key: str) -> int:
         """Epochs of a loader, those of its predecessors included: some programs make it anew for each one."""
