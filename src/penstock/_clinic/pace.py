@@ -65,6 +65,11 @@ class Pace:
         return max(self.length or 0, seen)
 
     @property
+    def is_all_first(self) -> bool:
+        """Whether only first batches of passes were seen: what one takes later, nobody knows."""
+        return self.batches <= self.passes and self.epoch_batches > 1
+
+    @property
     def pass_start_s(self) -> float:
         """What starting costs in each pass."""
         return self.start_s / self.passes if self.passes else 0.0
@@ -259,7 +264,7 @@ def rate(trial: Trial, key: str) -> float | None:
     Of a pass that was cut short the rest is reckoned from the batches that came.
     """
     seen = pace(trial, key)
-    if trial.outcome != "ok" or not seen.batches or not seen.epoch_s:
+    if trial.outcome != "ok" or not seen.batches or not seen.epoch_s or seen.is_all_first:
         return None
     return seen.batch_samples * seen.epoch_batches / seen.epoch_s
 

@@ -99,6 +99,12 @@ def test_a_rate_counts_whole_epochs_with_their_start():
     assert pace.rate(trial, KEY) == pytest.approx(64 / 2.2)
 
 
+def test_where_only_first_batches_came_there_is_no_rate():
+    first = dataclasses.replace(FOUR.trial.iterators[0], batches=1, waits=(5.0,), steps=())
+
+    assert pace.rate(dataclasses.replace(FOUR.trial, iterators=(first,)), KEY) is None
+
+
 def test_a_trial_that_failed_has_no_rate():
     assert pace.rate(dataclasses.replace(FOUR.trial, outcome="hang"), KEY) is None
 
