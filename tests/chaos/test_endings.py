@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import Dataset
 
 from penstock import DataLoader
 
@@ -158,6 +160,25 @@ def test_shutting_down_twice_is_once():
     iterator = iter(DataLoader(Pictures(), num_workers=2))
     next(iterator)
     iterator._shutdown_workers()
+    iterator._shutdown_workers()
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+class LateFirst(Dataset):
+    """The first sample comes after the second."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(0 if index else 0.5)
+        return torch.full((4,), index)
+
+
+def test_batches_that_were_there_when_it_was_shut_down_are_gone():
+    iterator = iter(DataLoader(LateFirst(), num_workers=2))
+    next(iterator)
     iterator._shutdown_workers()
     with pytest.raises(StopIteration):
         next(iterator)

@@ -194,7 +194,8 @@ class Runtime:
             raise interrupted()
         self._user = threading.get_ident()
         while True:
-            number = self._scheduler.next_ready()
+            # What was ready when all was closed is no longer there.
+            number = None if self.is_closed else self._scheduler.next_ready()
             if number is not None:
                 batch = self._deliver(number)
                 if batch is not events.EMPTY:
