@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from penstock._clinic.rules.limits.ps215_prefetch_memory import PrefetchMemory
+from penstock._lab.plan import Change, Plan
 from tests.rules.seen import GB, MB, facts, failure, host, loader, passed, trial
 
 
@@ -65,3 +68,11 @@ def test_shared_memory_that_others_have_filled_is_not_laid_to_the_factor():
     full = failure("unable to allocate shared memory(shm)", phase="collate", worker=0)
 
     assert not found(keeping(8, 2 * MB, outcome="error", failures=(full,), host=host(shm_size=60 * MB)))
+
+
+def test_with_a_larger_shared_memory_in_place_there_is_room():
+    crowded = keeping(32, 2 * MB, host=host(shm_size=128 * MB))
+    roomy = dataclasses.replace(crowded, plan=Plan(change=Change(shm_bytes=4 * GB)))
+
+    assert found(crowded)
+    assert not found(roomy)

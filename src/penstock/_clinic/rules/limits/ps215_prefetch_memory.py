@@ -94,7 +94,8 @@ class PrefetchMemory:
 def _is_too_much(trial: Trial, ahead: InFlight) -> bool:
     """Whether it is more than there is room for, and torch's own factor would be less."""
     fewer = InFlight(ahead.workers, PREFETCH, ahead.batch_nbytes, length=ahead.length).nbytes
-    shm, memory = trial.host.shm_size, trial.host.memory_limit
+    # Where an experiment has given it more, that is the room it had.
+    shm, memory = trial.plan.change.shm_bytes or trial.host.shm_size, trial.host.memory_limit
     if shm and ahead.nbytes >= CROWDED_SHM * shm > fewer:
         return not is_out_of_shm(trial) or _fills(ahead, shm)
     if memory and ahead.nbytes >= CROWDED_MEMORY * memory > fewer:
