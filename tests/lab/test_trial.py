@@ -257,6 +257,16 @@ def test_temporary_files_go_where_they_can_be_removed(told, temporary):
     assert told("import tempfile; print(tempfile.mkdtemp())").stdout.startswith(str(temporary))
 
 
+def test_temporary_files_that_a_program_makes_elsewhere_are_removed_too(told, temporary):
+    trial = told(
+        f"import os, tempfile; tempfile.tempdir = {str(temporary)!r}; print(tempfile.mkdtemp())\n"
+        "print(tempfile.NamedTemporaryFile(delete=False).name, flush=True)\n"
+        "os._exit(0)"
+    )
+    assert [Path(line).parent for line in trial.stdout.split()] == [temporary, temporary]
+    assert list(temporary.iterdir()) == []
+
+
 def test_a_temporary_directory_with_data_in_it_is_kept(told, temporary, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(temporary))
     assert told("import tempfile; print(tempfile.gettempdir())").stdout != f"{temporary}\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 MOST_BYTES = 64 << 20  # the observer itself stops long before
 
-_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed|process|segment)"')
+_KIND = re.compile(rb'"kind": ?"(batch|iter|next|started|ended|enough|failed|process|segment|temporary)"')
 _OF_PASSES = {b"iter", b"started", b"next", b"batch", b"ended"}
 _PID = re.compile(rb'"pid": ?(\d+)')
 
@@ -34,6 +34,7 @@ class Journal:
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
         self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
         self.segments: set[str] = set()  # names of shared memory that the program has made
+        self.temporaries: set[str] = set()  # files and directories that it has made with `tempfile`
         self.has_lost_batch = False  # a worker could not send one
         self._last: dict[int, bytes] = {}  # the newest of those kinds, by process
 
@@ -84,6 +85,8 @@ class Journal:
             self.why_enough = str(event.get("why") or "enough")
         elif kind == b"segment":
             self.segments.add(str(event.get("name")))
+        elif kind == b"temporary":
+            self.temporaries.add(str(event.get("path")))
         elif kind == b"iter":
             self.consumers.add(pid)
         elif kind == b"failed":

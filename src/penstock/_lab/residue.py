@@ -1,4 +1,4 @@
-"""What a patient leaves outside of its processes: names in /dev/shm, sockets in the temporary directory.
+"""What a patient leaves outside of its processes: names in /dev/shm, sockets, temporary files.
 
 A name is taken for the patient's only on evidence: it bears the pid of one of its processes, or one of them
 has told that it made it, or had it mapped or open, and it was not there before.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from penstock._lab.vitals import shared_names
 
 SHM = Path("/dev/shm")  # noqa: S108 - the mount itself
 
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - where others make theirs
 _SOCKET_HOMES = ("pymp-", "torch-shm-dir-", "torch-shm-file-")
 
 
@@ -95,6 +98,19 @@ def remove_sockets(paths: Iterable[str]) -> None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
+
+
+def remove_temporaries(paths: Iterable[str]) -> None:
+    """Remove what the patient made with `tempfile` in a temporary directory; elsewhere it may be meant."""
+    homes = {os.path.realpath(home) for home in (tempfile.gettempdir(), *_TEMPORARY)}
+    for path in map(Path, paths):
+        if os.path.realpath(path.parent) not in homes:
+            continue
+        with contextlib.suppress(OSError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def _open_files(pid: int) -> list[str]:

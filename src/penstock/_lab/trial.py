@@ -9,7 +9,8 @@ Guarantees, whatever the program does:
 
 * `run` returns within `plan.max_s` and the few seconds that looking and killing take.
 * Afterwards no process of it is left, nor the trial's folder, nor what it made in /dev/shm or left of its
-  sockets; the same when `run` is interrupted, and (but for /dev/shm) when this process is killed.
+  sockets and temporary files; the same when `run` is interrupted. When this process is killed, processes
+  and folder are gone too, not the rest.
 * The program runs in its own session, with the user's directory, arguments and environment, and /dev/null to
   read from. Its temporary files go to the trial's folder, unless TMPDIR names a directory that holds data
   already, or one with a long name: the length of that name is an illness of its own.
@@ -74,6 +75,8 @@ def run(
                 left = residue.left_in_shm(shm, watch.pids, watch.shm_names)
                 residue.remove_shm(left)
                 residue.remove_sockets(watch.sockets)
+                watch.journal.read()
+                residue.remove_temporaries(watch.journal.temporaries)
         seen_host = dataclasses.replace(seen_host, oom_kills=host.oom_kills() - kills)
         return assemble(plan, watch.journal.events(), watch.seen(seen_host, left))
 

@@ -112,3 +112,16 @@ def test_workers_with_the_new_value_of_what_nobody_reads_must_make_other_samples
     assert found(trial(KEPT, plan=plan, iterators=later, samples=SAME), READS_NOT)
     assert not found(trial(KEPT, plan=plan, iterators=later, samples=OTHER), READS_NOT)
     assert not found(trial(KEPT, plan=plan, iterators=later, samples=SAME), READS)
+
+
+def test_a_change_of_contents_is_told_without_checksums():
+    changed = {"dataset.epoch": "list of 2 with the checksum 0000000a → list of 2 with the checksum 0000000b"}
+    later = (passed(), passed(1, changed=changed))
+    longer = {"dataset.epoch": "list of 2 with the checksum 0000000a → list of 3 with the checksum 0000000b"}
+    grown = (passed(), passed(1, changed=longer))
+
+    (finding,) = found(trial(KEPT, iterators=later, samples=SAME), READS)
+    assert "`dataset.epoch` (other contents)" in finding.message
+    assert "checksum" not in str(finding.evidence)
+    (finding,) = found(trial(KEPT, iterators=grown, samples=SAME), READS)
+    assert "`dataset.epoch` (list of 2 → list of 3)" in finding.message

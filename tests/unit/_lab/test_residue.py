@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
+from pathlib import Path
 
 from penstock._lab import residue
 
@@ -47,3 +49,16 @@ def test_a_socket_of_anybody_else_stays(tmp_path):
         server.bind(str(tmp_path / "service.sock"))
         residue.remove_sockets((str(tmp_path / "service.sock"),))
     assert (tmp_path / "service.sock").exists()
+
+
+def test_temporary_files_are_removed_where_they_are_temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    here, kept = Path(tempfile.mkdtemp()), tmp_path / "results" / "run-1"
+    (here / "0.wav").touch()
+    kept.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+
+    residue.remove_temporaries([str(here), str(kept), str(link), str(tmp_path / "gone-already")])
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert kept.is_dir()

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from penstock._lab.inside import overlay, segments, traced
+from penstock._lab.inside import overlay, segments, temporaries, traced
 from penstock._lab.inside.endings import Endings
 from penstock._lab.inside.hook import ImportHook
 from penstock._lab.inside.log import Log
@@ -42,6 +42,7 @@ def begin() -> None:
         _patch(log, hook, endings)
 
     hook.when_imported("torch", patch)
+    hook.when_imported("tempfile", lambda: quiet(temporaries.install)(log))
     os.register_at_fork(after_in_child=lambda: _forked(log))
 
 

@@ -24,6 +24,7 @@ Without persistent workers; when nothing was changed; when contents do not chang
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -38,6 +39,7 @@ from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
 
 # Samples that must have been read in two epochs before anything is said of them.
 FEW = 2
+_CHECKSUM = re.compile(r" with the checksum [0-9a-f]{8}")
 # Where samples are made, by datasets and by what they call.
 _MAKERS = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
@@ -84,7 +86,7 @@ class StaleDatasetInWorkers:
             severity="error",
             message=(
                 f"persistent workers of {loader_named(loader)} do not see that the program changed `{path}` "
-                f"({later.changed[path]}): they keep the dataset of the first epoch"
+                f"({_in_words(later.changed[path])}): they keep the dataset of the first epoch"
             ),
             prescription=Prescription(
                 change=(
@@ -175,9 +177,15 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
+def _in_words(change: str) -> str:
+    """A change without the checksums that tell one from another."""
+    before, _, after = _CHECKSUM.sub("", change).partition(" → ")
+    return "other contents" if before == after else f"{before} → {after}"
+
+
 def _evidence(later: IteratorSeen, compared: Compared, used: tuple[str, ...]) -> Iterator[Evidence]:
     for path in (used or _unseen(later))[:3]:
-        yield Evidence(f"`{path}` in the consumer", later.changed[path], "observed run")
+        yield Evidence(f"`{path}` in the consumer", _in_words(later.changed[path]), "observed run")
         if later.workers_changed is not None:
             yield Evidence(f"`{path}` in the workers", "not changed", "observed run")
     if compared.both:
