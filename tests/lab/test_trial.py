@@ -55,6 +55,11 @@ def test_a_program_that_ends_is_told_with_its_output():
     assert (trial.outcome, trial.ended_by, trial.status, trial.stdout) == ("ok", "itself", 0, "still here\n")
 
 
+def test_an_end_without_pythons_own_is_abrupt(told):
+    ends = "import os; os._exit(0)", "raise SystemExit(0)", "raise ValueError", "pass"
+    assert [told(end).is_abrupt for end in ends] == [True, False, False, False]
+
+
 def test_a_program_that_fails_keeps_its_traceback():
     trial = examine("odd.py", "fails")
     assert (trial.outcome, trial.status) == ("error", 1)

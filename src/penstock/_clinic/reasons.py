@@ -505,6 +505,11 @@ def _silent_end(trial: Trial) -> Reason:
     if trial.status is not None and trial.status < 0:
         what = f"the program was ended by {_signal(-trial.status)} before it used a loader"
         return Reason("PS911", what, _last_lines(trial.stderr), _fix("PS911"))
+    if trial.is_abrupt:
+        what = (
+            f"the program left by `os._exit` or the like, with status {trial.status}, before it used a loader"
+        )
+        return Reason("PS911", what, _last_lines(trial.stderr or trial.stdout), _fix("PS911"))
     if trial.status not in {0, None}:
         what = f"the program ended with status {trial.status}, before it used a loader"
         return Reason("PS911", what, _last_lines(trial.stderr or trial.stdout), _fix("PS911"))

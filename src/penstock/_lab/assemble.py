@@ -87,6 +87,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         plan=plan,
         ended_by=seen.ended_by,
         status=seen.status,
+        is_abrupt=_is_abrupt(of, seen),
         seconds=max(0.0, seen.ended_at - seen.began_at),
         host=_host(seen.host, of.get("torch", ())),
         loaders=_loaders(of),
@@ -109,6 +110,12 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         judgement=seen.judgement,
     )
     return replace(trial, outcome=outcome(trial, is_hung=seen.is_hung))
+
+
+def _is_abrupt(of: dict[str, list[Event]], seen: Seen) -> bool:
+    """Whether Python was running in the program, and was never told that it ends."""
+    pids = {kind: {event["pid"] for event in of.get(kind, ())} for kind in ("process", "program")}
+    return seen.ended_by == "itself" and seen.main in pids["process"] - pids["program"]
 
 
 def _not_made(plan: Plan, events: Iterable[Event]) -> str:

@@ -288,6 +288,7 @@ class Trial:
     outcome: str = "ok"  # "ok", "error", "hang", "crash", "oom"
     ended_by: str = "itself"  # "itself", "enough", "time", "stall", "memory", "output", "processes", "stop"
     status: int | None = None  # exit status of the program, negative for a signal
+    is_abrupt: bool = False  # it ended without the end that Python gives a program, as by `os._exit`
     seconds: float = 0.0
     host: HostSeen = field(default_factory=HostSeen)
     loaders: tuple[LoaderSeen, ...] = ()

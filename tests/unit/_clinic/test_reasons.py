@@ -71,7 +71,8 @@ CASES = [
     ("PS909", stuck(), "/home/me/train.py:12"),
     ("PS909", stuck(ended_by="stall"), "still waiting"),
     ("PS910", Trial(outcome="error", ended_by="output", stdout="x" * 5000), "prints"),
-    ("PS911", Trial(outcome="error", status=3), "status 3"),
+    ("PS911", Trial(outcome="error", status=3), "ended with status 3"),
+    ("PS911", Trial(outcome="ok", status=0, is_abrupt=True), "`os._exit`"),
     ("PS911", Trial(outcome="crash", status=-11), "SIGSEGV"),
     ("PS911", Trial(outcome="crash", status=-99), "signal 99"),
     (
