@@ -85,6 +85,12 @@ def test_a_loader_that_is_used_late_is_waited_for_if_the_plan_says_so(late_s, us
     assert len({each.loader for each in trial.iterators}) == used
 
 
+@pytest.mark.parametrize(("how", "outcome"), [("more", ("error", "itself")), ("many", ("ok", "enough"))])
+def test_a_limit_of_descriptors_that_is_near_is_waited_for(how, outcome):
+    trial = examine("filling.py", how, loader_s=1.5, late_s=60.0, change=Change(nofile=90))
+    assert (trial.outcome, trial.ended_by) == outcome
+
+
 @pytest.mark.parametrize("how", ["ignores", "loops"])
 def test_a_program_that_does_not_end_is_ended_and_shows_where_it_was(how):
     trial = examine("odd.py", how, max_s=3.0)

@@ -47,7 +47,8 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 OBSERVED_SHARE = 0.7
 # Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
-# Up to so many while a loader that the program has made waits for its turn: often the one for validation.
+# Up to so many while a loader that the program has made waits for its turn, often the one for validation, or
+# while descriptors run out.
 OBSERVED_LONGEST_S = 24.0
 # Epochs that are over sooner are watched for longer: what fills up slowly, and what comes after the first
 # loader, is seen only then.

@@ -16,6 +16,7 @@ from typing import Any
 from penstock._lab.inside import stored
 from penstock._lab.inside.frames import failure
 from penstock._lab.inside.observer import Context, Observer
+from penstock._lab.inside.proc import Descriptors
 from penstock._lab.inside.quiet import quiet
 
 # A pass that was left early counts as an epoch when it was this long; shorter ones when there are this many.
@@ -24,6 +25,8 @@ MANY_PASSES = 12
 # A loader that was made may be used after the training: so long we wait for it, in shares of the time so far.
 GRACE = 1.0
 GRACE_S = 3.0
+# After this share of the time a program is under way.
+EARLY = 0.25
 
 
 class Drive:
@@ -38,6 +41,7 @@ class Drive:
         self._epochs: Counter[str] = Counter()
         self._short: Counter[str] = Counter()
         self._since: Counter[str] = Counter()  # batches of a loader since its epochs were complete
+        self._descriptors = Descriptors()
         self._due: float | None = None
         self._ends: deque[tuple[str, float]] = deque(maxlen=20)  # of epochs, by loader
 
@@ -108,9 +112,18 @@ class Drive:
             self._since[context.loader] += 1
             if self._since[context.loader] >= plan.extra_batches:
                 self._complete(now)
-        late_s = plan.late_s if self._observer.makings.unused else 0.0
-        if plan.loader_s is not None and now - self._first >= plan.loader_s + late_s:
-            self._enough(f"{plan.loader_s + late_s:g} s of batches")
+        if plan.loader_s is not None:
+            self._look_at_time(now - self._first, plan.loader_s, plan.late_s)
+
+    def _look_at_time(self, seconds: float, enough_s: float, late_s: float) -> None:
+        if seconds >= EARLY * enough_s:
+            self._descriptors.remember()
+        if seconds >= enough_s + late_s or (seconds >= enough_s and not self._is_more_to_come()):
+            self._enough(f"{seconds:.0f} s of batches")
+
+    def _is_more_to_come(self) -> bool:
+        """Whether to wait: for a loader that was made and not used yet, or for a limit that is near."""
+        return bool(self._observer.makings.unused) or self._descriptors.run_out
 
     def _is_meant(self, key: str) -> bool:
         """Whether the plan is about this loader: any, that one, or those that its line makes."""
@@ -133,14 +146,13 @@ class Drive:
                 self._epochs[context.loader] = max(self._epochs[context.loader], self._observer.plan.epochs)
 
     def _complete(self, now: float) -> None:
-        """One loader has shown enough; wait a little for those that were made and not used yet."""
+        """One loader has shown enough; wait a little for what is to come."""
         assert self._first is not None
         if now - self._first < self._observer.plan.min_s:
             return
         if self._due is None:
-            grace = max(GRACE_S, GRACE * (now - self._first)) if self._observer.makings.unused else 0.0
-            self._due = now + grace
-        if now >= self._due or not self._observer.makings.unused:
+            self._due = now + max(GRACE_S, GRACE * (now - self._first))
+        if now >= self._due or not self._is_more_to_come():
             self._enough("epochs complete")
 
     def _enough(self, why: str) -> None:

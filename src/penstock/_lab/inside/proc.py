@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import time
 from typing import Any
 
@@ -11,7 +13,33 @@ ALLOWANCE_S = 0.3  # and so much we may spend in any case, in one process
 _USS_EVERY_S = 0.1  # reading it walks the page tables: a millisecond or more
 _USS_SHARE = 20  # times as long as it took is waited, at least
 _IDLE_SHARE = 0.3
+_MANY, _MORE = 0.4, 1.2  # of the limit of descriptors; of how many there were early on
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Descriptors:
+    """Whether this process runs towards its limit of descriptors: it has many, and more and more."""
+
+    def __init__(self) -> None:
+        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._early: int | None = None
+
+    def remember(self) -> None:
+        """Once, when the program is under way."""
+        if self._early is None:
+            self._early = self._count()
+
+    @property
+    def run_out(self) -> bool:
+        """Whether there will be none left before long."""
+        now = self._count()
+        return now > _MANY * self._limit > 0 and now > _MORE * (self._early or now)
+
+    def _count(self) -> int:
+        try:
+            return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names
+        except OSError as error:  # to look takes one too
+            return self._limit if error.errno == errno.EMFILE else 0
 
 
 class Looker:
