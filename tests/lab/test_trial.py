@@ -153,6 +153,12 @@ def test_shared_memory_of_a_program_that_was_ended_is_tidied_up():
     assert not [name for name in names if Path("/dev/shm", name).exists()]
 
 
+@pytest.mark.parametrize(("late_s", "ended_by", "left"), [(60.0, "itself", 1), (0.0, "enough", 0)])
+def test_the_end_of_a_program_with_named_shared_memory_is_waited_for(late_s, ended_by, left):
+    trial = examine("leaves.py", loader_s=0.5, late_s=late_s)
+    assert (trial.outcome, trial.ended_by, len(trial.left_shm)) == ("ok", ended_by, left)
+
+
 def test_a_python_that_cannot_be_started_is_told(tmp_path):
     import dataclasses
 

@@ -59,6 +59,7 @@ class Watch:
         self._statuses: dict[int, tuple[int, float]] = {}
         self._looks: tuple[ProcessLook, ...] = ()
         self._looked_at = 0.0
+        self._enough_at: float | None = None  # when the program had shown what the plan asks for
         self._still = Stillness()
         self._judgement: Judgement | None = None
         self._has_news = False
@@ -92,7 +93,7 @@ class Watch:
             return "processes" if self._patient.is_crowd else "itself"
         if self._patient.status is not None:
             return None  # the warden looks what it has left, and is over in a moment
-        if self.journal.why_enough is not None or self._is_stopped:
+        if self._is_enough(now) or self._is_stopped:
             return "stop" if self._is_stopped else "enough"
         if self._patient.printed > self._limits.output:
             return "output"
@@ -100,6 +101,18 @@ class Watch:
             self._peek([each for each in tree.quick_below(self._patient.warden) if each.is_alive])
             return "time"
         return self._sample(now) if now >= self._sample_at else None
+
+    def _is_enough(self, now: float) -> bool:
+        """Whether the program has shown what the plan asks for.
+
+        Of one that has made named segments the end is waited for, if it is not far: will they be left behind?
+        """
+        if self.journal.why_enough is None:
+            return False
+        if self._enough_at is None:
+            self._enough_at = now
+        is_late = now - self._enough_at >= self._plan.late_s
+        return is_late or self.journal.segments.isdisjoint(residue.shm_names())
 
     def _starved_s(self) -> float:
         """How long the program wanted to run and others had the CPUs: not its fault, up to a point."""
