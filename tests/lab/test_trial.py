@@ -85,6 +85,21 @@ def test_a_loader_that_is_used_late_is_waited_for_if_the_plan_says_so(late_s, us
     assert len({each.loader for each in trial.iterators}) == used
 
 
+@pytest.mark.parametrize("how", ["threading.Timer(3, os._exit, (7,)).start()", "signal.alarm(3)"])
+def test_a_timer_that_the_program_has_set_is_waited_for(told, how):
+    trial = told(
+        "import os, signal, threading, time, torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "signal.signal(signal.SIGALRM, lambda *_: os._exit(7))\n"
+        f"{how}\n"
+        "for _batch in DataLoader(TensorDataset(torch.arange(1000.0))):\n"
+        "    time.sleep(0.05)",
+        loader_s=0.5,
+        late_s=60.0,
+    )
+    assert (trial.ended_by, trial.status) == ("itself", 7)
+
+
 @pytest.mark.parametrize(("how", "outcome"), [("more", ("error", "itself")), ("many", ("ok", "enough"))])
 def test_a_limit_of_descriptors_that_is_near_is_waited_for(how, outcome):
     trial = examine("filling.py", how, loader_s=1.5, late_s=60.0, change=Change(nofile=90))
@@ -243,12 +258,13 @@ def test_ranks_that_differ_are_a_hang():
 
 @pytest.fixture
 def told(tmp_path):
-    """Run one line of Python under a change; what it printed."""
+    """Run some lines of Python under a change; what they printed."""
 
-    def of(line, **change):
+    def of(lines, loader_s=None, late_s=0.0, **change):
         path = tmp_path / "line.py"
-        path.write_text(line)
-        return run(find(str(path)), Plan(max_s=PATIENT_S, change=Change(**change)))
+        path.write_text(lines)
+        plan = Plan(max_s=PATIENT_S, loader_s=loader_s, late_s=late_s, change=Change(**change))
+        return run(find(str(path)), plan)
 
     return of
 

@@ -8,7 +8,9 @@ asks for, that is said in the log, and whoever watches ends it.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from typing import Any
@@ -122,8 +124,8 @@ class Drive:
             self._enough(f"{seconds:.0f} s of batches")
 
     def _is_more_to_come(self) -> bool:
-        """Whether to wait: for a loader that was made and not used yet, or for a limit that is near."""
-        return bool(self._observer.makings.unused) or self._descriptors.run_out
+        """Whether to wait: for a loader that was made and not used yet, a limit that is near, or a timer."""
+        return bool(self._observer.makings.unused) or self._descriptors.run_out or _is_timer_set()
 
     def _is_meant(self, key: str) -> bool:
         """Whether the plan is about this loader: any, that one, or those that its line makes."""
@@ -188,6 +190,12 @@ class Stored:
 
 def _is_over(began: float, limit: float | None) -> bool:
     return limit is not None and time.monotonic() - began >= limit
+
+
+def _is_timer_set() -> bool:
+    """Whether the program means to do something before long, as one that leaves when its time is up."""
+    waiting = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+    return any(not each.finished.is_set() for each in waiting) or signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 
 def _is_worker() -> bool:
