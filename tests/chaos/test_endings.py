@@ -166,18 +166,25 @@ def test_shutting_down_twice_is_once():
 
 
 class LateFirst(Dataset):
-    """The first sample comes after the second."""
+    """The first sample comes when the third is asked for, so after the second."""
+
+    def __init__(self, sign):
+        self.sign = sign
 
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
-        time.sleep(0 if index else 0.5)
+        if index == 2:
+            self.sign.touch()
+        until = time.monotonic() + 30
+        while index == 0 and not self.sign.exists() and time.monotonic() < until:
+            time.sleep(0.01)
         return torch.full((4,), index)
 
 
-def test_batches_that_were_there_when_it_was_shut_down_are_gone():
-    iterator = iter(DataLoader(LateFirst(), num_workers=2))
+def test_batches_that_were_there_when_it_was_shut_down_are_gone(tmp_path):
+    iterator = iter(DataLoader(LateFirst(tmp_path / "third"), num_workers=2))
     next(iterator)
     iterator._shutdown_workers()
     with pytest.raises(StopIteration):
