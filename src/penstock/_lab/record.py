@@ -57,7 +57,7 @@ class DatasetSeen:
 
     type: str = ""
     module: str = ""
-    site: Site | None = None  # its class
+    site: Site | None = None  # its class; of one of torch's that wraps the user's own, that one
     length: int | None = None
     is_iterable: bool = False
     nbytes: int | None = None  # of its pickle, where that was tried
