@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import OrderedDict
 from typing import Any
 
 from penstock._lab.inside.walk import used_globals, walk
@@ -177,8 +178,9 @@ def _size(value: Any) -> int:
 def _empty(value: Any, first: int) -> None:
     """Down to the `first` elements that it had."""
     if isinstance(value, dict):
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict  # it keeps an order beside the table
         for key in list(value)[first:]:
-            dict.pop(value, key, None)
+            kind.pop(value, key, None)
     elif isinstance(value, list):
         del value[first:]
     elif isinstance(value, set):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections import OrderedDict
 
 from penstock._lab.inside.state import State
 
@@ -47,6 +48,20 @@ def test_containers_that_grow_are_told_wherever_they_are():
     assert state.after()["caches"] == {"dataset.seen": 3, f"{__name__}.CACHE": 3, f"{__name__}.load": 3}
     state.shrink()
     assert (data.seen, CACHE, load.cache_info().currsize, data.fixed) == ([], {}, 0, [1, 2])
+
+
+class Recent:
+    def __init__(self):
+        self.kept = OrderedDict()
+
+
+def test_an_ordered_dictionary_is_emptied_with_its_order():
+    data = Recent()
+    state = State(data)
+    data.kept[1] = "one"
+    state.shrink()
+    data.kept[2] = "two"
+    assert (len(data.kept), data.kept.popitem(last=False)) == (1, (2, "two"))
 
 
 class Reader:
