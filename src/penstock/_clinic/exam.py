@@ -47,8 +47,8 @@ from penstock._lab.record import HostSeen, LoaderSeen, Trial
 OBSERVED_SHARE = 0.7
 # Seconds of batches in it.
 OBSERVED_LOADER_S = 12.0
-# Up to so many while a loader that the program has made waits for its turn, often the one for validation, or
-# while descriptors run out.
+# Up to so many while something is to come: a loader that was made waits for its turn, often the one for
+# validation, descriptors run out, a timer is set.
 OBSERVED_LONGEST_S = 24.0
 # Epochs that are over sooner are watched for longer: what fills up slowly, and what comes after the first
 # loader, is seen only then.
