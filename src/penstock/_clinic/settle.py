@@ -3,7 +3,8 @@
 * Slowness is a warning when the remedy was measured to gain at least 1.5 times, an info below that.
 * A suspicion that stopped nothing and that no trial has verified is an info at most; tried and refuted, it is
   told apart. A finding that rests on the source alone is such a suspicion.
-* An observation that was refuted stays, with less confidence; a warning becomes an info.
+* An observation that was refuted stays, with less confidence; a warning becomes an info. But where what
+  stopped the loader is proved, another word about the same stop that was refuted is told apart too.
 """
 
 from __future__ import annotations
@@ -27,18 +28,24 @@ def is_about_speed(finding: Finding) -> bool:
 
 def settle(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Those that stay, each with its severity and confidence; and those that were refuted."""
+    given = list(findings)
+    explained = {each.loader for each in given if each.proof.status == "verified" and _stopped(each)}
     stay: list[Finding] = []
     refuted: list[Finding] = []
-    for finding in findings:
-        settled = _settled(finding)
-        was_dropped = finding.proof.status == "refuted" and _is_suspicion(finding)
-        (refuted if was_dropped else stay).append(settled)
+    for finding in given:
+        is_doubtful = _is_suspicion(finding) or (_stopped(finding) and finding.loader in explained)
+        was_dropped = finding.proof.status == "refuted" and is_doubtful
+        (refuted if was_dropped else stay).append(_settled(finding))
     return stay, refuted
+
+
+def _stopped(finding: Finding) -> bool:
+    return finding.stopped_at_s is not None
 
 
 def _is_suspicion(finding: Finding) -> bool:
     is_guess = finding.confidence == "suspected" or rests_on_source(finding)
-    return is_guess and finding.stopped_at_s is None
+    return is_guess and not _stopped(finding)
 
 
 def _settled(finding: Finding) -> Finding:
@@ -56,7 +63,7 @@ def _settled(finding: Finding) -> Finding:
 
 def _doubted(finding: Finding) -> Finding:
     """An observation that its experiment did not bear out: no alarm, unless something failed or was wrong."""
-    is_alarm = finding.severity == "error" or finding.stopped_at_s is not None
+    is_alarm = finding.severity == "error" or _stopped(finding)
     return dataclasses.replace(
         finding, confidence="suspected", severity=finding.severity if is_alarm else "info"
     )

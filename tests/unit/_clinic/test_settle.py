@@ -46,6 +46,21 @@ def test_a_finding_weighs_what_was_shown(given, expected):
 
 
 @pytest.mark.parametrize(
+    ("other", "dropped"),
+    [
+        ({"status": "verified", "stopped_at_s": 3.0, "loader": "a"}, 1),
+        ({"status": "verified", "stopped_at_s": 3.0, "loader": "b"}, 0),
+        ({"status": "refuted", "stopped_at_s": 3.0, "loader": "a"}, 0),
+        ({"status": "verified", "loader": "a"}, 0),
+    ],
+)
+def test_a_stop_that_is_explained_needs_no_refuted_word(other, dropped):
+    crash = finding("worker-segfault", status="refuted", stopped_at_s=3.0, loader="a")
+    _, refuted = settle([finding("shm-exhausted", **other), crash])
+    assert [each.cause for each in refuted] == ["worker-segfault"] * dropped
+
+
+@pytest.mark.parametrize(
     ("given", "severity"),
     [
         (finding("too-few-workers", "warning", "verified", gain=1.5), "warning"),
