@@ -24,10 +24,15 @@ class Limits:
     def of_this_machine(cls, root: Path = host.ROOT) -> Limits:
         """What can be had here, now."""
         available, total = host.memory_available(root), host.memory_total(root)
-        if total < _physical(root):
+        if is_limited(root):
             # A cgroup's limit: the kernel ends whoever exceeds it, and that is what the user sees.
             return cls(memory=max(available, total - (total >> 4)))
         return cls(memory=int(available * SHARE), least_free=int(total * LEAST_FREE))
+
+
+def is_limited(root: Path = host.ROOT) -> bool:
+    """Whether a cgroup grants less memory than the machine has."""
+    return host.memory_total(root) < _physical(root)
 
 
 def _physical(root: Path) -> int:

@@ -35,6 +35,7 @@ from pathlib import Path
 from penstock._base import host
 from penstock._lab import residue, tree
 from penstock._lab.assemble import assemble
+from penstock._lab.ballast import ballast
 from penstock._lab.inside import overlay
 from penstock._lab.journal import create
 from penstock._lab.limits import Limits
@@ -65,7 +66,7 @@ def run(
         shm, kills, seen_host = residue.shm_names(), host.oom_kills(), host_seen()
         bounds = limits or Limits.of_this_machine()
         order = dataclasses.replace(_order(target, told, folder), processes=bounds.processes)
-        with Patient(order) as patient:
+        with ballast(), Patient(order) as patient:
             watch = Watch(told, patient, bounds, on_progress, stop)
             try:
                 watch.until_the_end()
