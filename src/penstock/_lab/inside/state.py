@@ -7,13 +7,12 @@ import sys
 from collections import OrderedDict
 from typing import Any
 
-from penstock._lab.inside.walk import used_globals, walk
+from penstock._lab.inside.walk import is_users, reachable
 
 _MOST_RNGS = 16
 _MOST_CONTAINERS = 64
 _MOST_SLOTS = 50_000  # of a list that is counted after each batch that is told
 _CONTAINERS = (dict, list, set)
-_CLASSES_DEEP = 3  # steps from the dataset to an object whose class is looked at
 
 
 class Lazy:
@@ -54,7 +53,7 @@ class State:
         if numpy is not None:
             kinds += [numpy.random.Generator, numpy.random.RandomState]
         seen: set[int] = set(map(id, _own()))
-        for path, value in _reachable(root, name):
+        for path, value, _ in reachable(root, name, most=5_000):
             if id(value) in seen:
                 continue
             seen.add(id(value))
@@ -69,7 +68,7 @@ class State:
     def _note_lazy(self, value: Any) -> None:
         kind = type(value)
         own = getattr(value, "__dict__", None)
-        if type(own) is not dict or not _is_users(kind):
+        if type(own) is not dict or not is_users(kind):
             return
         for name, held in own.items():
             if held is None:
@@ -121,24 +120,6 @@ class State:
             if rng is not None:
                 found[name] = _fingerprint(rng)
         return found
-
-
-def _reachable(root: Any, name: str) -> Any:
-    kinds: set[type] = set()
-    for path, value, depth in walk(root, name, most=5_000):
-        yield path, value
-        kind = type(value)
-        if kind not in kinds and depth <= _CLASSES_DEEP and _is_users(kind):
-            kinds.add(kind)
-            for used, held in used_globals(kind):
-                yield from ((inner, part) for inner, part, _ in walk(held, used, most=300, deepest=2))
-
-
-def _is_users(kind: type) -> bool:
-    from penstock._lab.inside.frames import is_user_code
-
-    module = sys.modules.get(kind.__module__)
-    return is_user_code(getattr(module, "__file__", None) or "<stdin>")
 
 
 def _own() -> tuple[Any, ...]:

@@ -7,14 +7,12 @@ whether each part can be pickled, which the program is about to do itself.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from penstock._lab.inside import frames, kinds, mainfile, pickling
-from penstock._lab.inside.walk import LEAVES, used_globals, walk
+from penstock._lab.inside.walk import LEAVES, reachable
 from penstock._lab.inside.weighing import weigh
 
 ROOTS = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler", "generator")
@@ -24,7 +22,6 @@ LARGE = 10_000  # Python objects in a container from which on it is told
 NESTED = 64  # elements, each of which may hold many
 HELD = "held"  # said of a lock
 _LOCK = type(threading.Lock())
-_CLASSES_DEEP = 3
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
 
@@ -69,7 +66,7 @@ class _Search:
     def look(self, loader: Any) -> None:
         for name in ROOTS:
             root = getattr(loader, name, None)
-            for path, value, depth in _reachable(root, name):
+            for path, value, depth in reachable(root, name) if root is not None else ():
                 if time.monotonic() > self._until or len(self.things) >= MOST_THINGS:
                     return
                 if type(value) in LEAVES or id(value) in self._seen:
@@ -159,21 +156,6 @@ class _Search:
         self.things.append(
             {"path": path, "kind": "other", "type": what, "pickles": False, "error": error, "detail": what}
         )
-
-
-def _reachable(root: Any, name: str) -> Iterator[tuple[str, Any, int]]:
-    """Everything on a root; then, at depth -1, globals that the methods of its classes use."""
-    if root is None:
-        return
-    classes: dict[type, None] = {}
-    for path, value, depth in walk(root, name):
-        if depth <= _CLASSES_DEEP and not isinstance(value, type):
-            classes[type(value)] = None
-        yield path, value, depth
-    for kind in classes:
-        module = sys.modules.get(kind.__module__)
-        if frames.is_user_code(getattr(module, "__file__", None) or "<stdin>"):
-            yield from ((path, value, -1) for path, value in used_globals(kind))
 
 
 def descriptor(value: Any) -> int | None:

@@ -7,15 +7,22 @@ classes is called. Each object is shown once, the near ones first.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
+
+from penstock._lab.inside.frames import is_user_code
 
 MOST = 20_000  # parts in all
 DEEPEST = 8  # steps from the root
 WIDEST = 64  # elements of one container; the others are like them
+_CLASSES_DEEP = 3  # steps from the root to an object whose class is looked at
+_CODE_DEEP = 2  # steps from a class to functions and classes that it uses, and from these to theirs
+_GLOBALS_MOST, _GLOBALS_DEEP = 300, 3  # of what hangs on one global
+_OPAQUE = frozenset({"logging", "threading", "_thread", "asyncio", "multiprocessing", "argparse", "weakref"})
 
 LEAVES: frozenset[type] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice, type(Ellipsis)}
@@ -111,27 +118,81 @@ def _closure(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             continue  # not assigned yet
 
 
-def used_globals(kind: type) -> Iterator[tuple[str, Any]]:
+def reachable(root: Any, name: str, *, most: int = MOST) -> Iterator[Step]:
+    """The root and everything on it; then, at depths below zero, what hangs on globals that its classes use.
+
+    Of the standard library's own objects among these (loggers, threads) the inside is nobody's business.
+    """
+    classes: dict[type, None] = {}
+    for path, value, depth in walk(root, name, most=most):
+        if depth <= _CLASSES_DEEP and not isinstance(value, type) and is_users(type(value)):
+            classes[type(value)] = None
+        yield path, value, depth
+    for kind in classes:
+        for used in used_globals(kind):
+            if _is_opaque(used.value):
+                yield used.path, used.value, -1
+                continue
+            found = walk(used.value, used.path, most=_GLOBALS_MOST, deepest=_GLOBALS_DEEP)
+            yield from ((path, value, -1 - depth) for path, value, depth in found)
+
+
+def _is_opaque(value: Any) -> bool:
+    module = type(value).__module__ or ""
+    return module != "builtins" and module.partition(".")[0] in _OPAQUE
+
+
+class Used(NamedTuple):
+    """A name outside of an object that the methods of its class use."""
+
+    path: str
+    holder: Any  # the namespace of a module, or a class
+    name: str
+    value: Any
+
+
+def used_globals(kind: type) -> Iterator[Used]:
     """Module-level names that the methods of a class use, and attributes of the class itself.
 
-    Functions of the same module that they call are looked into as well, one step further.
+    Functions, classes and objects of the user's among them are looked into as well, some steps further.
     """
     seen: set[str] = set()
-    for cls in kind.__mro__:
+    ahead: deque[tuple[Any, int]] = deque([(kind, 0)])
+    while ahead:
+        code, depth = ahead.popleft()
+        for used in _used_by(code):
+            if used.path in seen:
+                continue
+            seen.add(used.path)
+            yield used
+            is_code = isinstance(used.value, (type, types.FunctionType))
+            further = used.value if is_code else type(used.value)
+            if depth < _CODE_DEEP and is_users(further):
+                ahead.append((further, depth + 1))
+
+
+def is_users(code: Any) -> bool:
+    """Whether a class or function is the user's own."""
+    name = getattr(code, "__module__", None) or ""
+    if name not in sys.modules:
+        return True  # of a file that was run and not imported
+    # A notebook has no file, nor have the modules that are built in.
+    file = getattr(sys.modules[name], "__file__", None) or ("<stdin>" if name == "__main__" else None)
+    return file is not None and is_user_code(file)
+
+
+def _used_by(code: Any) -> Iterator[Used]:
+    if isinstance(code, types.FunctionType):
+        for name in code.__code__.co_names:
+            if name in code.__globals__:
+                path = f"{code.__module__}.{name}"
+                yield Used(path, code.__globals__, name, code.__globals__[name])
+        return
+    for cls in code.__mro__:
         for name, member in list(vars(cls).items()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
             function = getattr(function, "__wrapped__", function)
             if isinstance(function, types.FunctionType):
-                for path, value in _used_by(function, seen):
-                    yield path, value
-                    if isinstance(value, types.FunctionType) and value.__module__ == function.__module__:
-                        yield from _used_by(value, seen)
+                yield from _used_by(function)
             if not name.startswith("__") and not isinstance(member, types.FunctionType):
-                yield f"{cls.__qualname__}.{name}", member
-
-
-def _used_by(function: types.FunctionType, seen: set[str]) -> Iterator[tuple[str, Any]]:
-    for used in function.__code__.co_names:
-        if used in function.__globals__ and used not in seen:
-            seen.add(used)
-            yield f"{function.__module__}.{used}", function.__globals__[used]
+                yield Used(f"{cls.__qualname__}.{name}", cls, name, member)

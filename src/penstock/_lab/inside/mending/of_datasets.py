@@ -17,7 +17,7 @@ from penstock._lab.inside import kinds, pickling, things
 from penstock._lab.inside.batches import is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError
 from penstock._lab.inside.mending.trees import change_leaves, swap
-from penstock._lab.inside.walk import walk
+from penstock._lab.inside.walk import reachable, walk
 from penstock._lab.inside.weighing import weigh
 
 _PAUSE_S = 0.002  # between seek and read, so that a race that is rare becomes common
@@ -117,7 +117,7 @@ class WidenRaces(Mend):
 
         os.lseek = lseek
         swapped = swap(dataset, _is_file, SlowSeek)
-        for _, value, _ in walk(dataset, "dataset"):
+        for _, value, _ in reachable(dataset, "dataset"):
             for name in ("fp", "fileobj"):  # archives: the file lies in an attribute of a library's class
                 inner = getattr(value, name, None) if kinds.kind_of(value) == "archive" else None
                 if inner is not None and not isinstance(inner, SlowSeek):
@@ -183,7 +183,7 @@ class ReseedRngObjects(Mend):
         if info is None:
             return dataset
         known = {"rng", "torch-generator"}
-        parts = (*walk(dataset, "dataset"), *walk(self._collate, "collate_fn"))
+        parts = (*reachable(dataset, "dataset"), *reachable(self._collate, "collate_fn"))
         found = [(path, value) for path, value, _ in parts if kinds.kind_of(value) in known]
         if not found:
             raise MendError("no generator was found on the dataset")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from penstock._lab.inside import kinds
 from penstock._lab.inside.mending.mend import Mend
-from penstock._lab.inside.walk import walk
+from penstock._lab.inside.walk import reachable
 
 _TIMEOUT_S = 2.0
 
@@ -69,7 +69,7 @@ class SocketTimeout(Mend):
         import socket
 
         socket.setdefaulttimeout(_TIMEOUT_S)
-        for _, value, _ in walk(dataset, "dataset"):
+        for _, value, _ in reachable(dataset, "dataset"):
             if kinds.kind_of(value) == "socket" and hasattr(value, "settimeout"):
                 value.settimeout(_TIMEOUT_S)
         _limit_children()

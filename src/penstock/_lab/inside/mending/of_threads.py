@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from penstock._lab.inside.frames import is_user_code
 from penstock._lab.inside.mending.mend import Mend, MendError
-from penstock._lab.inside.walk import walk
+from penstock._lab.inside.walk import reachable
 
 # Threads of multiprocessing and of torch: workers have, or need, their own.
 _HOUSEKEEPING = ("QueueFeederThread", "QueueManagerThread", "resource_sharer", "pt_data_pin")
@@ -39,7 +39,7 @@ class RestartThreads(Mend):
 
     def in_worker(self, dataset: Any) -> None:
         """All of them again, and nobody notified in their place."""
-        for _, value, _ in walk(dataset, "dataset"):
+        for _, value, _ in reachable(dataset, "dataset"):
             if isinstance(value, threading.Condition):
                 value._waiters.clear()  # type: ignore[attr-defined]  # noqa: SLF001 - of threads that are gone
         lost = [each for each in self._at_fork if not each.name.startswith(_HOUSEKEEPING)]
@@ -104,7 +104,9 @@ class RebuildClients(Mend):
 
     def in_worker(self, dataset: Any) -> None:
         """All of them that the dataset has, again; not the dataset itself, which may build its index."""
-        found = [self._made[id(value)] for _, value, _ in walk(dataset, "dataset") if id(value) in self._made]
+        found = [
+            self._made[id(value)] for _, value, _ in reachable(dataset, "dataset") if id(value) in self._made
+        ]
         clients = [each for each in found if each[0] is not dataset] or found
         if not clients:
             raise MendError("no object that started a thread or connected was found on the dataset")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from penstock._lab.inside.batches import is_plain_object
-from penstock._lab.inside.walk import attributes, used_globals, walk
+from penstock._lab.inside.walk import attributes, is_users, reachable, used_globals
 
 _DEEPEST = 12
 
@@ -82,9 +81,9 @@ def swap(root: Any, wanted: Callable[[Any], bool], make: Callable[[Any], Any]) -
 
 
 def places(root: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Every (holder, key, value) under a root in which a value can be replaced."""
+    """Every (holder, key, value) under a root, and among the globals it uses, where one can be replaced."""
     kinds: set[type] = set()
-    for _, value, _ in walk(root, "dataset"):
+    for _, value, _ in reachable(root, "dataset"):
         if isinstance(value, (dict, list)):
             pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
             yield from ((value, key, part) for key, part in list(pairs)[:1_000])
@@ -93,21 +92,8 @@ def places(root: Any) -> Iterator[tuple[Any, Any, Any]]:
             yield from ((value, step[1:], part) for step, part in attributes(value))
         if type(value) not in kinds:
             kinds.add(type(value))
-            yield from _globals(type(value))
-
-
-def _globals(kind: type) -> Iterator[tuple[Any, Any, Any]]:
-    from penstock._lab.inside.frames import is_user_code
-
-    module = sys.modules.get(kind.__module__)
-    if module is None or not is_user_code(getattr(module, "__file__", None) or "<stdin>"):
-        return
-    for path, value in used_globals(kind):
-        owner, _, name = path.rpartition(".")
-        if owner in sys.modules:
-            yield vars(sys.modules[owner]), name, value
-        else:
-            yield kind, name, value
+            if is_users(type(value)):
+                yield from ((used.holder, used.name, used.value) for used in used_globals(type(value)))
 
 
 def _put(holder: Any, key: Any, value: Any) -> bool:
