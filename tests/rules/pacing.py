@@ -22,6 +22,7 @@ from penstock._lab.record import (
 )
 
 KEY = "train.py:31#0"
+BEGAN_S = 4.0  # when the first pass begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,12 @@ class Program:
     @property
     def trial(self) -> Trial:
         """Its observed run."""
+        iterators = tuple(self._pass(number) for number in range(self.passes))
         return Trial(
+            seconds=BEGAN_S + sum(map(_seconds, iterators)),
             host=HostSeen(cpus=self.cpus, cores_seen=self.cores_seen, has_cuda=self.has_cuda),
             loaders=(self.loader,),
-            iterators=tuple(self._pass(number) for number in range(self.passes)),
+            iterators=iterators,
             fetches=tuple(self._fetches()),
             samples=tuple(self._samples()),
             vitals=self._vitals(),
@@ -118,10 +121,9 @@ class Program:
     def _pass(self, number: int) -> IteratorSeen:
         first = self.wait_s if self.first_wait_s is None else self.first_wait_s
         waits = (first, *(self.wait_s for _ in range(self.batches - 1)))
-        return IteratorSeen(
+        seen = IteratorSeen(
             loader=KEY,
             number=number,
-            began_s=4.0,
             start_s=self.start_s,
             batches=self.batches,
             waits=waits,
@@ -133,6 +135,7 @@ class Program:
             pickled_nbytes=self.pickled,
             samples=self.batches * self.batch_size,
         )
+        return dataclasses.replace(seen, began_s=BEGAN_S + number * _seconds(seen))
 
     def _pids(self, first: int) -> tuple[int, ...]:
         return tuple(range(first, first + self.workers))
@@ -175,7 +178,7 @@ class Program:
             return ()
         used = self.used_cpus or 0.0
         return tuple(
-            Vitals(at_s=4.0 + second, cpu_s=3.0 + used * second, worker_waits=self.worker_waits)
+            Vitals(at_s=BEGAN_S + second, cpu_s=3.0 + used * second, worker_waits=self.worker_waits)
             for second in range(4)
         )
 
@@ -189,3 +192,7 @@ class Program:
         loader = self.but(workers=workers).loader
         plan = Plan(drive="loader", loader=KEY, change=Change(settings={"num_workers": workers}))
         return Trial(plan=plan, loaders=(loader,), iterators=(seen,))
+
+
+def _seconds(seen: IteratorSeen) -> float:
+    return seen.start_s + sum(seen.waits) + sum(seen.steps)

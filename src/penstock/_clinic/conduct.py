@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from penstock._clinic import experiment as judge
+from penstock._clinic.again import by_line
 from penstock._clinic.finding import Evidence, Experiment, Finding, Proof
-from penstock._clinic.pace import by_line, pace
+from penstock._clinic.pace import pace
 from penstock._clinic.trials import Trials
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import Trial

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._clinic import growth
+from penstock._clinic.again import by_line
 from penstock._clinic.failures import unwrap
 from penstock._clinic.finding import Experiment, Proof
-from penstock._clinic.pace import by_line, pace, rate
+from penstock._clinic.pace import pace, rate
 from penstock._lab.record import Trial
 
 # Rounds of A B: with fewer than two, one hiccup of the machine would decide.

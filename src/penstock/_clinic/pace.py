@@ -17,7 +17,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any
 
 from penstock._clinic.facts import Facts
 from penstock._lab.plan import Change
@@ -154,31 +153,6 @@ class Work:
     def sample_read_nbytes(self) -> float:
         """Bytes that a sample reads from files."""
         return self.read_nbytes / self.samples if self.samples else 0.0
-
-
-def by_line(trial: Trial) -> Trial:
-    """The same trial, where loaders that one line makes again and again, all alike, count as one: the first.
-
-    For speed alone: the data of two datasets must not be mixed.
-    """
-    first: dict[tuple[Any, ...], str] = {}
-    meant: dict[str, str] = {}
-    for loader in trial.loaders:
-        line = loader.key.rpartition("#")[0]
-        alike = (line, loader.pid, loader.dataset.type, loader.length, loader.settings.get("num_workers"))
-        meant[loader.key] = first.setdefault(alike, loader.key)
-    if all(key == other for key, other in meant.items()):
-        return trial
-    return dataclasses.replace(
-        trial,
-        loaders=tuple(each for each in trial.loaders if meant[each.key] == each.key),
-        iterators=tuple(
-            dataclasses.replace(each, loader=meant.get(each.loader, each.loader)) for each in trial.iterators
-        ),
-        fetches=tuple(
-            dataclasses.replace(each, loader=meant.get(each.loader, each.loader)) for each in trial.fetches
-        ),
-    )
 
 
 def pace(trial: Trial, key: str) -> Pace:

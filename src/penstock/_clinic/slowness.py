@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock._clinic import pace
+from penstock._clinic.again import by_line
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Fix, Prescription
 from penstock._clinic.pace import Pace, Work
@@ -225,9 +226,11 @@ def slow_loaders(facts: Facts) -> Iterator[Slow]:
     """The loaders of the observed run on which the program notably waits, worst first; no ranks."""
     if facts.observed is None or len({seen.pid for seen in facts.observed.iterators}) > 1:
         return  # ranks share the machine: what each waits for is the others
-    trial = pace.by_line(facts.observed)
+    trial = by_line(facts.observed)
     paces = {seen.key: pace.pace(trial, seen.key) for seen in trial.loaders}
-    program_s = sum(each.seconds for each in paces.values())
+    # Loops may lie one within another: together they take no longer than there was time.
+    began_s = min((seen.began_s for seen in trial.iterators), default=0.0)
+    program_s = min(sum(each.seconds for each in paces.values()), max(0.0, trial.seconds - began_s))
     waited = [seen for seen in trial.loaders if paces[seen.key].batches]
     for seen in sorted(waited, key=lambda seen: -paces[seen.key].wait_s):
         if paces[seen.key].wait_share >= NOTICEABLE_SHARE:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock._clinic import experiment as judge
 from penstock._clinic import reasons
+from penstock._clinic.again import firsts
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
 from penstock._clinic.report import LoaderLine, Reason, Report, Rung
@@ -81,11 +82,9 @@ def distinct(facts: Facts) -> tuple[LoaderSeen, ...]:
     if observed is None:
         return ()
     wrong = {each.loader for each in observed.failures} | {each.loader for each in observed.deaths}
-    found: dict[tuple[Any, ...], LoaderSeen] = {}
-    for loader in used(facts):
-        kind = (loader.key.rpartition("#")[0], loader.dataset.type, loader.length, own_workers(loader))
-        found.setdefault((*kind, loader.key) if loader.key in wrong else kind, loader)
-    return tuple(found.values())
+    found = used(facts)
+    meant = firsts(observed, found)
+    return tuple(loader for loader in found if loader.key in wrong or meant[loader.key] == loader.key)
 
 
 def own_workers(loader: LoaderSeen) -> int:

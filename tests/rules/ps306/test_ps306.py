@@ -66,6 +66,7 @@ def test_random_samples_are_no_excuse_when_several_stored_ones_are_seen_to_chang
         return zero(loaders=(seen,), samples=DRIFTING, fetches=drawn)
 
     assert found(elsewhere, changed("dataset.data[0]", "dataset.data[1]", "dataset.data[2]"))
+    assert found(elsewhere, changed(*(f"dataset.items[{each}]['boxes']" for each in range(3))))
     assert not found(elsewhere, changed("dataset.mean", "dataset.count"))
 
 

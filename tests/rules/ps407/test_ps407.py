@@ -68,7 +68,8 @@ def test_the_start_of_a_small_loader_beside_a_long_one_is_left_alone():
     (first, second, third) = facts.observed.iterators
     long = dataclasses.replace(first, loader="train.py:20#0", steps=(3.0,) * 10, number=0)
     loaders = (*facts.observed.loaders, dataclasses.replace(SICK.loader, key="train.py:20#0"))
-    both = dataclasses.replace(facts.observed, loaders=loaders, iterators=(long, first, second, third))
+    iterators = (long, first, second, third)
+    both = dataclasses.replace(facts.observed, seconds=60.0, loaders=loaders, iterators=iterators)
 
     assert not list(WorkersRestarted().check(dataclasses.replace(facts, observed=both)))
 

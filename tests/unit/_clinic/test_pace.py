@@ -227,19 +227,6 @@ def test_irregular_long_waits_have_no_period():
     assert pace.period(waits) is None
 
 
-def test_loaders_that_a_line_makes_again_and_again_count_as_one():
-    again = FOUR.but(passes=3).made_again.observed
-    assert len(again.loaders) == 3
-    assert pace.pace(pace.by_line(again), KEY) == pace.pace(FOUR.but(passes=3).trial, KEY)
-
-
-def test_loaders_of_one_line_that_differ_stay_apart():
-    again = FOUR.but(passes=2).made_again.observed
-    other = dataclasses.replace(again.loaders[1], length=7)
-    mixed = dataclasses.replace(again, loaders=(again.loaders[0], other))
-    assert pace.by_line(mixed) is mixed
-
-
 def test_too_few_looks_say_nothing_of_locks():
     assert pace.locked_share(Trial(vitals=(Vitals(1.0, worker_waits=("futex_do_wait",)),))) is None
 

@@ -40,6 +40,7 @@ def test_a_loader_with_a_small_part_in_all_loops_is_not_what_slows_the_program()
     both = dataclasses.replace(
         trial, loaders=(*trial.loaders, LoaderSeen(key="other", length=100)), iterators=(seen, other)
     )
+    both = dataclasses.replace(both, seconds=200.0)
     long = dataclasses.replace(both, iterators=(seen, dataclasses.replace(other, steps=(1.0,) * 100)))
 
     worth = {slow.loader.key: slow.is_worth_a_trial for slow in slow_loaders(Facts(observed=both))}
@@ -141,3 +142,19 @@ def test_times_are_short_to_read(amount, text):
 
 def test_shares_are_percent():
     assert percent(0.834) == "83 %"
+
+
+def test_loops_one_within_another_take_no_longer_than_there_was_time():
+    trial = SLOW.trial
+    (seen,) = trial.iterators
+    around = dataclasses.replace(
+        seen, loader="other", steps=(10 * trial.seconds / seen.batches,) * seen.batches
+    )
+    both = dataclasses.replace(
+        trial, loaders=(*trial.loaders, LoaderSeen(key="other", length=100)), iterators=(seen, around)
+    )
+
+    inner = next(slow for slow in slow_loaders(Facts(observed=both)) if slow.loader.key == KEY)
+
+    assert inner.program_s == trial.seconds - seen.began_s
+    assert inner.is_worth_a_trial

@@ -23,6 +23,7 @@ differ because the program sets an epoch.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ FEW = 2
 DRIFTS = 0.05
 # Arrays of one container that have changed, to be told from statistics that a dataset keeps.
 SEVERAL = 3
+
+_SUBSCRIPT = re.compile(r"\[[^][]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,11 @@ def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
 
 
 def _are_samples(paths: Sequence[str]) -> bool:
-    """Whether several arrays of one container have changed: samples that are stored, not statistics kept."""
-    places = Counter(path.rpartition("[")[0] for path in paths if path.endswith("]"))
+    """Whether several arrays of one container have changed: samples that are stored, not statistics kept.
+
+    A sample may itself hold them deeper down: `items[3]["boxes"]` and `items[7]["boxes"]` are of one kind.
+    """
+    places = Counter(_SUBSCRIPT.sub("[]", path) for path in paths if "[" in path)
     return any(count >= SEVERAL for count in places.values())
 
 

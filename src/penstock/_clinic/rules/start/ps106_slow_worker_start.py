@@ -26,11 +26,11 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
+from penstock._clinic.again import by_line
 from penstock._clinic.amounts import size
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named, option
-from penstock._clinic.pace import by_line
 from penstock._clinic.trying import under
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen, LoaderSeen
