@@ -290,5 +290,5 @@ def _says_enough(rounds: list[tuple[Trial, Trial]], experiment: Experiment, key:
 
 def _gain(rounds: list[tuple[Trial, Trial]], key: str) -> float | None:
     """By how much the change was faster in the first round; None where nobody knows."""
-    was, now = (judge.speed(trial, key) for trial in rounds[0]) if rounds else (None, None)
+    was, now = judge.speeds(*rounds[0], key) if rounds else (None, None)
     return now / was if was and now else None

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from penstock._clinic.experiment import faster, gone, ill, same, silent, smaller, speed, wrong_samples
+from penstock._clinic.experiment import faster, gone, ill, same, silent, smaller, speed, speeds, wrong_samples
 from penstock._clinic.finding import Experiment
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import (
@@ -204,6 +204,15 @@ def test_a_change_that_breaks_the_program_is_no_gain():
 def test_the_speed_of_a_program_counts_its_own_steps():
     seen = IteratorSeen(KEY, batches=10, samples=80, waits=(0.1,) * 10, steps=(0.3,) * 10)
     assert speed(Trial(iterators=(seen,)), KEY) == pytest.approx(20)
+
+
+def test_where_each_step_has_an_iterator_the_time_between_them_counts():
+    steps = tuple(IteratorSeen(KEY, n, began_s=n, batches=1, samples=8, waits=(0.1,)) for n in range(10))
+    whole = IteratorSeen(KEY, batches=20, samples=160, waits=(0.1,) * 20, steps=(0.4,) * 20)
+
+    was, now = speeds(Trial(seconds=10.0, iterators=steps), Trial(seconds=10.0, iterators=(whole,)), KEY)
+
+    assert (was, now) == (pytest.approx(8), pytest.approx(16))
 
 
 def test_a_rule_that_no_longer_fires_is_silent_however_both_ended():

@@ -16,7 +16,8 @@ Make samples short enough to be waited for, go through the loader to its end, or
 DataLoader`.
 
 ## When we stay silent
-When iterators end within three seconds.
+When iterators end within three seconds, and take less than a third of the program's time together
+(what takes less than half a second does not count).
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
-from penstock._clinic.slowness import seconds
+from penstock._clinic.slowness import WORTH_SHARE, seconds
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen, LoaderSeen
 
 # Idle workers end in a few hundredths of a second; torch's own patience with a busy one is 5 s.
 LONG_S = 3.0
+# Where it is paid again and again, in each epoch, less than that is much.
+NOTICED_S, AGAIN = 0.5, 2
 
 
 class SlowShutdown:
@@ -44,8 +47,9 @@ class SlowShutdown:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose iterators end slowly."""
         for loader in facts.loaders:
-            slow = [seen for seen in facts.passes(loader.key) if (seen.shutdown_s or 0.0) >= LONG_S]
-            if slow:
+            passes = facts.passes(loader.key)
+            slow = [seen for seen in passes if (seen.shutdown_s or 0.0) >= NOTICED_S]
+            if any((seen.shutdown_s or 0.0) >= LONG_S for seen in slow) or _adds_up(facts, slow):
                 yield self._finding(loader, max(slow, key=lambda seen: seen.shutdown_s or 0.0))
 
     def _finding(self, loader: LoaderSeen, seen: IteratorSeen) -> Finding:
@@ -76,3 +80,13 @@ class SlowShutdown:
                 ),
             ),
         )
+
+
+def _adds_up(facts: Facts, slow: list[IteratorSeen]) -> bool:
+    """Whether several ends together take a part of the program's time that is worth an alarm."""
+    observed = facts.observed
+    if observed is None or len(slow) < AGAIN:
+        return False
+    began_s = min(seen.began_s for seen in observed.iterators)
+    lost_s = sum(seen.shutdown_s or 0.0 for seen in slow)
+    return lost_s >= WORTH_SHARE * (observed.seconds - began_s)

@@ -49,11 +49,11 @@ class IteratorRebuiltEachStep:
         """Yield one finding for each loader of which iterators are made for a batch or two."""
         for slow in slow_loaders(facts):
             short = [seen for seen in slow.passes if _is_short(seen, slow.loader.length)]
-            if len(short) >= OFTEN and _matters(slow):
+            if len(short) >= OFTEN and _matters(slow, short):
                 yield self._finding(slow, short)
 
     def _finding(self, slow: Slow, short: list[IteratorSeen]) -> Finding:
-        each = sum(seen.start_s + sum(seen.waits) for seen in short) / len(short)
+        each = sum(seen.start_s + sum(seen.waits) + (seen.shutdown_s or 0.0) for seen in short) / len(short)
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -93,6 +93,8 @@ def _is_short(seen: IteratorSeen, length: int | None) -> bool:
     return length is None or length > seen.batches
 
 
-def _matters(slow: Slow) -> bool:
-    lost_s = slow.pace.wait_s
+def _matters(slow: Slow, short: list[IteratorSeen]) -> bool:
+    # Ends that take longer than starts wait for busy workers: that is another cause.
+    ends_s = min(slow.pace.wait_s, sum(seen.shutdown_s or 0.0 for seen in short))
+    lost_s = slow.pace.wait_s + ends_s
     return slow.pace.wait_share >= WORTH_SHARE and lost_s >= slow.worth_s and slow.matters(lost_s)
