@@ -316,10 +316,19 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
         if pid != seen.main and at >= program_ended_at:
             continue  # it went with the program, as it should
         is_ours = pid == seen.main or pid in workers
-        if is_ours:
+        if is_ours and not (status == -signal.SIGKILL and _was_removed(pid, of, seen)):
             loader, worker = workers.get(pid, (None, None))
             found[pid] = Death(pid, worker, loader, status, at_s=at - seen.began_at)
     return tuple(_with_sample(death, seen) for death in found.values())
+
+
+def _was_removed(pid: int, of: Mapping[str, list[Event]], seen: Seen) -> bool:
+    """Whether the program killed a worker on purpose, together with the process of its own that had it.
+
+    Nobody else kills so: the kernel would count it, and a consumer that lives tells of a worker's death.
+    """
+    consumers = {event["pid"] for event in of.get("started", ()) if pid in (event.get("workers") or ())}
+    return bool(consumers) and seen.main not in consumers and not seen.host.oom_kills
 
 
 def _told_gone(of: Mapping[str, list[Event]]) -> Iterator[tuple[int, float]]:

@@ -156,6 +156,14 @@ def test_a_dead_worker_that_was_found_counts():
     assert trial.deaths == (Death(pid=8, worker=1, loader=KEY, status=-11, at_s=pytest.approx(4.7)),)
 
 
+def test_workers_that_the_program_kills_with_their_own_process_are_no_deaths():
+    of_a_child = [{**each, "pid": 6} for each in PASS[:4]]
+    assert build(*of_a_child, statuses={8: (-9, START + 4.7)}).deaths == ()
+    assert build(*of_a_child, statuses={8: (-11, START + 4.7)}).deaths
+    assert build(*of_a_child, statuses={8: (-9, START + 4.7)}, host=HostSeen(oom_kills=1)).deaths
+    assert build(*PASS[:4], statuses={8: (-9, START + 4.7)}).deaths
+
+
 @pytest.mark.parametrize("status", [0, -15])
 def test_a_worker_that_its_loader_has_ended_is_no_death(status):
     assert build(*PASS, statuses={8: (status, START + 5)}).deaths == ()

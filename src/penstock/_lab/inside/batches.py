@@ -78,7 +78,7 @@ def facts(batch: Any, size: int | None, *, is_batched: bool) -> dict[str, Any]:
                 rows = int(value.shape[0])
         else:
             pickled += _pickled(value)
-    if looked_at > _MANY and not tensors:  # more than are looked at one by one
+    if looked_at > _MANY:  # there may be more than are looked at one by one
         pickled = max(pickled, weight(batch)[0] * _PICKLED)
     return {
         "tensors": tensors,

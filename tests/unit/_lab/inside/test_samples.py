@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,6 +89,11 @@ def test_looking_at_samples_draws_no_random_number():
 def test_facts_of_a_batch():
     told = batches.facts([torch.zeros(4, 2), {"name": ["ab"] * 4}], 4, is_batched=True)
     assert told == {"tensors": 1, "nbytes": 32, "pickled": 32, "samples": 4}
+
+
+def test_many_objects_beside_a_tensor_are_reckoned():
+    hits = [[SimpleNamespace(x=1.0, y=2.0, z=3.0) for _ in range(1_000)] for _ in range(8)]
+    assert batches.facts({"hits": hits, "y": torch.zeros(8)}, 8, is_batched=True)["pickled"] > 60_000
 
 
 def test_the_last_batch_has_as_many_samples_as_rows():
