@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import mmap
 import multiprocessing
 import random
@@ -10,13 +11,15 @@ import threading
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
 from penstock._lab.inside import kinds, mainfile, pickling, things
-from penstock._lab.inside.walk import walk
+from penstock._lab.inside.mending.trees import swap
+from penstock._lab.inside.walk import is_users, reachable, walk
 from penstock._lab.inside.weighing import weigh
 
 LOCK = threading.Lock()
@@ -29,6 +32,27 @@ class Holder:
     def method(self):
         with LOCK:
             return
+
+
+LOGGER = logging.getLogger("things")
+
+
+class Registry:
+    opened: ClassVar[dict] = {}
+
+    @classmethod
+    def get(cls, name):
+        return cls.opened[name]
+
+
+def read(name, index):
+    LOGGER.debug("reading %s", name)
+    return Registry.get(name), index
+
+
+class Reader:
+    def __getitem__(self, index):
+        return read("a", index)
 
 
 class Slotted:
@@ -67,6 +91,43 @@ def test_a_walk_shows_each_object_once_and_runs_no_code_of_the_users():
 
 def test_a_walk_is_bounded():
     assert len(list(walk(list(range(10**6)), "x", most=50))) <= 50
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Something that a class keeps, which a function uses, which a dataset calls."""
+
+    def put(value):
+        monkeypatch.setitem(Registry.opened, "a", value)
+
+    return put
+
+
+def test_what_a_class_keeps_is_found_through_those_who_use_it(tmp_path, registered):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        registered(archive)
+        assert found(Reader())["Registry.opened['a']"]["kind"] == "archive"
+
+
+def test_what_a_class_keeps_can_be_replaced(registered):
+    registered(old := random.Random(1))
+    new = random.Random(2)
+    assert swap(Reader(), lambda value: value is old, lambda _: new) == 1
+    assert Registry.opened["a"] is new
+
+
+def test_the_inside_of_a_logger_is_nobodys_business():
+    handler = logging.StreamHandler()
+    LOGGER.addHandler(handler)
+    try:
+        paths = [path for path, _, _ in reachable(Reader(), "dataset")]
+    finally:
+        LOGGER.removeHandler(handler)
+    assert [path for path in paths if "LOGGER" in path] == [f"{__name__}.LOGGER"]
+
+
+def test_what_is_built_in_is_not_the_users():
+    assert [is_users(code) for code in (Reader, read, dict, zipfile.ZipFile)] == [True, True, False, False]
 
 
 def test_kinds(tmp_path):
