@@ -178,6 +178,7 @@ MENDED = [
     ("unsent", "unsent-batches", str([[0, 1, 2, 3]] * 4)),
     ("kept threads", "drop-kept one-thread", f"False\n{[[1] * 4] * 4}"),
     ("raise", "skip-raising", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
+    ("raising-stream", "skip-raising", str([[0, 1, 2, 3], [4]])),
     ("exit", "skip-index:5", str([[0, 1, 2, 3], [4, 4, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("exit", "skip-index:5,4", str([[0, 1, 2, 3], [3, 3, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]])),
     ("packed", "pack-tensors", "True True\nTrue True"),

@@ -269,6 +269,31 @@ def told(tmp_path):
     return of
 
 
+LATE_LOADER = """
+import time
+from torch.utils.data import DataLoader
+
+class Slow(list):
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return index
+
+train = DataLoader(Slow(range(100)))
+val = DataLoader(list(range(6)))
+for _ in train:
+    pass
+for _ in val:
+    pass
+"""
+
+
+def test_a_loader_that_comes_after_a_long_epoch_is_driven_all_the_same(tmp_path):
+    path = tmp_path / "late.py"
+    path.write_text(LATE_LOADER)
+    trial = run(find(str(path)), Plan(drive="loader", loader="late.py:11#0", loader_s=0.1, max_s=PATIENT_S))
+    assert [seen.batches for seen in trial.of("late.py:11#0")] == [6]
+
+
 def test_a_private_shm_has_the_size_that_was_asked_for(told):
     trial = told("import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize)", shm_bytes=64 << 20)
     assert trial.impossible or trial.stdout == f"{64 << 20}\n"

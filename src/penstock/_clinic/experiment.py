@@ -136,7 +136,15 @@ def _is_same(was: Ill, now: Ill) -> bool:
     """Whether it is one illness: the consumer may tell the same death of a worker in several ways."""
     if was.kind != now.kind:
         return False
-    return was.name == now.name or (was.status is not None and was.status == now.status)
+    if was.status is not None and was.status == now.status:
+        return True
+    # torch says nearly everything by a RuntimeError: how the sentence begins tells which.
+    is_vague = was.name == "RuntimeError" and was.text and now.text
+    return was.name == now.name and (not is_vague or _opening(was.text) == _opening(now.text))
+
+
+def _opening(text: str) -> list[str]:
+    return text.split()[:2]
 
 
 def _silent(

@@ -385,6 +385,7 @@ def _told_of(dataset: DatasetSeen, event: Event) -> DatasetSeen:
         reach=event.get("reach"),
         past=tuple(map(str, event.get("past") or ())),
         mutated=tuple(map(str, event.get("mutated") or ())),
+        drifts=bool(event.get("drifts")),
     )
 
 

@@ -65,6 +65,7 @@ class DatasetSeen:
     reach: int | None = None  # first index past the end that raises, where that was probed (num_workers=0)
     past: tuple[str, ...] = ()  # digests of the first samples from index len() on, where there are any
     mutated: tuple[str, ...] = ()  # paths of arrays that passes over it (num_workers=0) have changed
+    drifts: bool = False  # then also: the same sample, with the same seeds, has another content the next time
 
 
 @dataclass(frozen=True, slots=True)

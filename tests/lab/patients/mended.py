@@ -42,6 +42,12 @@ class Stream(IterableDataset):
         return iter(range(12))
 
 
+class RaisingStream(IterableDataset):
+    def __iter__(self):
+        for i in range(12):
+            yield Faulty("raise")[i]
+
+
 class Locked(Base):
     def __getitem__(self, i):
         with LOCK:
@@ -300,6 +306,7 @@ CASES = {
     "caching": lambda: show(DataLoader(Caching(), 4, num_workers=1)),
     "large": lambda: show(DataLoader(Lists(), 8, num_workers=1)),
     "raise": lambda: show(DataLoader(Faulty("raise"), 4, num_workers=1)),
+    "raising-stream": lambda: show(DataLoader(RaisingStream(), 4, num_workers=1)),
     "stop": lambda: show(DataLoader(Faulty("stop"), 4, num_workers=1)),
     "exit": lambda: show(DataLoader(Faulty("exit"), 4, num_workers=1)),
     "local": lambda: show(DataLoader(Faulty("local"), 4, num_workers=1, timeout=60)),

@@ -69,6 +69,19 @@ def test_a_sample_that_was_left_out_is_guilty_where_another_dies_of_the_same(die
     assert gone("t", before, after, KEY).status == status
 
 
+def test_one_runtime_error_may_hide_another():
+    def says(text, batches):
+        trial = raised("RuntimeError", batches)
+        return dataclasses.replace(trial, failures=(dataclasses.replace(trial.failures[0], text=text),))
+
+    full = says("unable to allocate shared memory(shm) for file </torch_1>", 2)
+
+    assert (
+        gone("t", full, says("Trying to resize storage that is not resizable", 9), KEY).status == "verified"
+    )
+    assert gone("t", full, says("unable to mmap 12 bytes from file </torch_2>", 9), KEY).status == "refuted"
+
+
 def test_what_did_not_come_to_a_second_epoch_is_not_cured():
     two = Trial(iterators=(passed(5), passed(1)))
 

@@ -104,7 +104,7 @@ class Drive:
 
     def batch(self, context: Context) -> None:
         """A batch was handed to the program."""
-        if self._is_enough or self._is_driving or _is_worker():
+        if self._is_enough or self._is_driving or _is_worker() or self._is_ahead:
             return
         now = time.monotonic()
         if self._first is None:
@@ -116,6 +116,11 @@ class Drive:
                 self._complete(now)
         if plan.loader_s is not None:
             self._look_at_time(now - self._first, plan.loader_s, plan.late_s)
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the loader of our own loop is still to come: what others take until then tells nothing."""
+        return self._observer.plan.drive == "loader" and self._observer.plan.loader is not None
 
     def _look_at_time(self, seconds: float, enough_s: float, late_s: float) -> None:
         if seconds >= EARLY * enough_s:
@@ -185,7 +190,10 @@ class Stored:
     def past(self) -> dict[str, Any]:
         """DatasetSeen's fields that only our own loop can tell."""
         probed = stored.probe(self._dataset) if self._dataset is not None else {}
-        return {"mutated": self._mutated, **probed}
+        return {"mutated": self._mutated, "drifts": self._drifts(), **probed}
+
+    def _drifts(self) -> bool:
+        return bool(self._mutated) and stored.drifts(self._dataset)
 
 
 def _is_over(began: float, limit: float | None) -> bool:

@@ -20,6 +20,7 @@ _SHORT = 2_000  # elements of a list whose content is read
 _PAST = 4  # samples past the length that are looked at
 _PROBE_S = 1.0
 _ENDS = (IndexError, KeyError)
+_TWICE, _SEED = 3, 20_011  # samples that are made twice, from this seed
 
 Contents = dict[str, tuple[int, str]]  # by path: identity of the object, digest of what it holds
 
@@ -49,6 +50,31 @@ def changed(before: Contents, dataset: Any) -> list[str]:
         for path, (identity, digest) in now.items()
         if path in before and before[path][0] == identity and before[path][1] != digest
     ][:8]
+
+
+def drifts(dataset: Any) -> bool:
+    """Whether a sample has another content the second time, chance being the same both times.
+
+    Asked where something stored has changed: is that what samples are made of, or statistics that are kept?
+    """
+    try:
+        return any(_with_luck(dataset, index) != _with_luck(dataset, index) for index in range(_TWICE))
+    except Exception:  # noqa: BLE001 - the user's code, asked once more than it expects
+        return False
+
+
+def _with_luck(dataset: Any, index: int) -> str:
+    """The digest of a sample; the global generators begin with the same seed each time."""
+    import random
+
+    from penstock._lab.inside.samples import describe
+
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    random.seed(_SEED)
+    torch.manual_seed(_SEED)
+    if numpy is not None:
+        numpy.random.seed(_SEED)
+    return str(describe(dataset[index], has_digest=True)["digest"])
 
 
 def _nbytes(value: Any) -> int:

@@ -86,3 +86,27 @@ def test_a_dataset_without_end():
 
 def test_whatever_a_dataset_raises_stays_inside():
     assert stored.probe(Broken(3, range(3))) == {}
+
+
+class Gain(Data):
+    """Makes what it stores louder, by chance."""
+
+    def __getitem__(self, index):
+        self.tensor *= 1 + torch.rand(1) + np.random.rand()
+        return self.tensor + index
+
+
+class Counts(Data):
+    """Keeps statistics, and returns by chance."""
+
+    def __getitem__(self, index):
+        self.tensor += 1
+        return torch.rand(3) + index
+
+
+def test_samples_made_of_what_changes_drift_and_others_by_chance_do_not():
+    loud, counts = Gain(3, range(5)), Counts(3, range(5))
+    loud.tensor += 1
+    assert stored.drifts(loud)
+    assert not stored.drifts(counts)
+    assert not stored.drifts(Broken(3, range(5)))

@@ -11,7 +11,8 @@ same program trains on other data when `num_workers` changes.
 ## How we know
 Without workers and without the program's own loop, the same index gives another content in the second pass,
 and no random generator was drawn from; and a fresh process gives the first content again, or an array on the
-dataset was seen to change. The experiment hands out copies of what the dataset stores.
+dataset was seen to change. Where samples are random, the same one is made twice from the same seeds. The
+experiment hands out copies of what the dataset stores.
 
 ## What to do
 Change a copy: `x = self.data[i].clone()`.
@@ -138,7 +139,7 @@ def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
     is_reproducible = drift.fresh.both >= FEW and drift.fresh.share < DRIFTS
     if not is_reproducible and not drift.paths:
         return None  # another process gives other contents: chance, not drift
-    if _are_samples(drift.paths):
+    if _are_samples(drift.paths) or (seen.dataset.drifts and not _has_own_rng(zero, loader)):
         return drift  # whatever else is drawn by chance
     return drift if not _draws(zero, loader) or _is_steady_in_workers(facts, loader) else None
 

@@ -73,9 +73,14 @@ class DatasetRaises:
             where=failure.site,
             loader=case.loader.key if case.loader else None,
             confidence=_confidence(case),
-            experiments=(mended("skip-raising", "samples that raise replaced by others"),),
+            experiments=(mended("skip-raising", f"samples that raise {_instead(case)}"),),
             stopped_at_s=None if case.is_caught else failure.at_s,
         )
+
+
+def _instead(case: Case) -> str:
+    is_stream = case.loader is not None and case.loader.dataset.is_iterable
+    return "left out" if is_stream else "replaced by others"
 
 
 def _has_root(case: Case) -> bool:

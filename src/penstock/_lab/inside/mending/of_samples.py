@@ -214,8 +214,8 @@ class SkipIndex(Mend, Getting):
         return next(other for other in around if other not in self._skipped)
 
 
-class SkipRaising(Mend, Getting):
-    """A sample that raises is replaced by one that does not."""
+class SkipRaising(Mend, Getting, OfStreams):
+    """A sample that raises is replaced by one that does not; of a stream it is left out."""
 
     name: ClassVar[str] = "skip-raising"
 
@@ -232,6 +232,17 @@ class SkipRaising(Mend, Getting):
                         if other >= 0:
                             return inner(other)
             raise
+
+    def next_of(self, stream: Any) -> Any:
+        """The next sample that does not raise; a generator that has raised is at its end."""
+        for _ in range(_DOUBLED):
+            try:
+                return next(stream)
+            except StopIteration:
+                raise
+            except Exception:  # noqa: BLE001, S112 - whatever the program raises
+                continue
+        raise StopIteration
 
 
 class SkipOdd(Mend, OfSamples):
