@@ -383,6 +383,8 @@ def _told_of(dataset: DatasetSeen, event: Event) -> DatasetSeen:
     return replace(
         dataset,
         reach=event.get("reach"),
+        part=str(event.get("part") or ""),
+        part_length=event.get("part_length"),
         past=tuple(map(str, event.get("past") or ())),
         mutated=tuple(map(str, event.get("mutated") or ())),
         drifts=bool(event.get("drifts")),

@@ -63,6 +63,8 @@ class DatasetSeen:
     nbytes: int | None = None  # of its pickle, where that was tried
     sizes: dict[str, int] = field(default_factory=dict)  # by path: length of each list, array, frame on it
     reach: int | None = None  # first index past the end that raises, where that was probed (num_workers=0)
+    part: str = ""  # type of the user's own dataset within one of torch's, which was probed in its place
+    part_length: int | None = None
     past: tuple[str, ...] = ()  # digests of the first samples from index len() on, where there are any
     mutated: tuple[str, ...] = ()  # paths of arrays that passes over it (num_workers=0) have changed
     drifts: bool = False  # then also: the same sample, with the same seeds, has another content the next time

@@ -34,6 +34,21 @@ def probed(length, reach, *, past=("new",), items=None):
     return zero(loaders=(loader(dataset=seen),), samples=samples(range(length)))
 
 
+def test_a_part_of_a_larger_dataset_may_be_wrong_about_its_own_length():
+    part = DatasetSeen(
+        type="ConcatDataset", length=20, part="Night", part_length=10, reach=11, past=("new",),
+        sizes={"dataset.datasets[0].starts": 11},
+    )  # fmt: skip
+    rung = zero(loaders=(loader(dataset=part),), samples=samples(range(20)))
+
+    (finding,) = found(trial(loader(dataset=part), iterators=(passed(samples=20),)), rung)
+
+    assert finding.message == (
+        "`len(Night)` of `train_loader` is 10, but it holds 11 samples: 1 are never loaded; it is one short"
+    )
+    assert finding.experiments == ()
+
+
 def test_a_length_past_the_data_is_found():
     seen = loader(dataset=holding(14, items=10))
     observed = trial(seen, outcome="error", failures=(missing(12),), samples=samples(range(10)))

@@ -39,7 +39,6 @@ _NEED_WORKERS = {
     "multiprocessing_context": None,
 }
 _MOST_ALIKE = 40  # loaders of one line that are told
-_DEEPEST = 8  # datasets around one another
 _ASSIGNED = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)")
 
 
@@ -229,15 +228,8 @@ def dataset_of(loader: Any, *, is_used: bool) -> dict[str, Any]:
 
 def _site(dataset: Any) -> dict[str, Any] | None:
     """The class that the user wrote, below those of torch that are put around it."""
-    for _ in range(_DEEPEST):
-        kind = type(dataset)
-        site = frames.site_of_code(kind)
-        if not kind.__module__.startswith("torch."):
-            return site
-        held = vars(dataset)
-        parts = held.get("datasets")
-        dataset = parts[0] if isinstance(parts, (list, tuple)) and parts else held.get("dataset")
-    return None
+    own = stored.own(dataset)
+    return None if own is None else frames.site_of_code(type(own))
 
 
 def length_of(loader: Any) -> int | None:

@@ -20,6 +20,7 @@ _SHORT = 2_000  # elements of a list whose content is read
 _PAST = 4  # samples past the length that are looked at
 _PROBE_S = 1.0
 _ENDS = (IndexError, KeyError)
+_WRAPPED = 8  # datasets of torch's, one around another
 _TWICE, _SEED = 3, 20_011  # samples that are made twice, from this seed
 
 Contents = dict[str, tuple[int, str]]  # by path: identity of the object, digest of what it holds
@@ -97,10 +98,27 @@ def _plain_nbytes(value: Any) -> int:
     return 16 * len(value) if all(type(part) in LEAVES for part in list(parts)) else 0
 
 
+def own(dataset: Any) -> Any:
+    """The dataset that the user wrote, below those of torch that are put around it; of several the first."""
+    for _ in range(_WRAPPED):
+        if not type(dataset).__module__.startswith("torch."):
+            return dataset
+        held = vars(dataset)
+        parts = held.get("datasets")
+        dataset = parts[0] if isinstance(parts, (list, tuple)) and parts else held.get("dataset")
+    return None
+
+
 def sizes(dataset: Any) -> dict[str, int]:
     """By path: how many elements each list, dictionary, array or frame near the top has."""
+    part = own(dataset)
+    inner = {} if part is None or part is dataset else _sizes(part, "part")
+    return {**_sizes(dataset, "dataset"), **inner}
+
+
+def _sizes(root: Any, name: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    for path, value, depth in walk(dataset, "dataset", most=400, deepest=_SIZES_DEEP):
+    for path, value, depth in walk(root, name, most=400, deepest=_SIZES_DEEP):
         if depth and (is_data(value) or isinstance(value, (list, tuple, dict))):
             shape = getattr(value, "shape", None)
             size = shape[0] if shape else len(value) if isinstance(value, (list, tuple, dict)) else 0
@@ -115,6 +133,7 @@ def sizes(dataset: Any) -> dict[str, int]:
 def probe(dataset: Any) -> dict[str, Any]:
     """Whether a map-style dataset has samples past its length, and where they end.
 
+    Asked of the user's own dataset: one that joins others, or takes a part of them, knows what it was told.
     "reach" is the first index that raises IndexError, None when every index gives a sample, when something
     else is raised or when it takes too long; "past" are the digests of the first samples past the length.
     """
@@ -127,6 +146,12 @@ def probe(dataset: Any) -> dict[str, Any]:
 def _probe(dataset: Any) -> dict[str, Any]:
     from penstock._lab.inside.samples import describe
 
+    part = own(dataset)
+    inner = {} if part is dataset else {"part": type(part).__qualname__, "part_length": len(part)}
+    return {**inner, **_past(part, describe)}
+
+
+def _past(dataset: Any, describe: Any) -> dict[str, Any]:
     length = len(dataset)
     deadline = time.monotonic() + _PROBE_S
     past = []

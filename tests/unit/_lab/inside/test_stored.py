@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from penstock._lab.inside import stored
 
@@ -110,3 +111,15 @@ def test_samples_made_of_what_changes_drift_and_others_by_chance_do_not():
     assert stored.drifts(loud)
     assert not stored.drifts(counts)
     assert not stored.drifts(Broken(3, range(5)))
+
+
+def test_within_torchs_own_datasets_the_users_is_asked():
+    data = Data(3, range(5))
+    around = Subset(ConcatDataset([data, data]), [0, 1])
+
+    assert stored.own(around) is data
+    assert {**stored.probe(around), "past": None} == {
+        "part": "Data", "part_length": 3, "reach": 5, "past": None,
+    }  # fmt: skip
+    assert "part" not in stored.probe(data)
+    assert stored.own(TensorDataset(torch.zeros(3))) is None

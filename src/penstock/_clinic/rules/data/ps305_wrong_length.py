@@ -26,6 +26,7 @@ one; when an iterable dataset's length is an estimate that is nearly right.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class _Mistake:
     confidence: Confidence = "observed"
     stopped_at_s: float | None = None
     is_testable: bool = True
+    part: str = ""  # of the dataset, of which this is true
 
 
 class WrongLength:
@@ -81,7 +83,7 @@ class WrongLength:
                 yield self._finding(loader, mistake)
 
     def _finding(self, loader: LoaderSeen, mistake: _Mistake) -> Finding:
-        name = loader.dataset.type or "the dataset"
+        name = mistake.part or loader.dataset.type or "the dataset"
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -180,7 +182,7 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
         return None
     assert seen.reach is not None
     assert seen.length is not None
-    if any(each.samples >= seen.reach for each in facts.passes(loader.key)):
+    if not seen.part and any(each.samples >= seen.reach for each in facts.passes(loader.key)):
         return None  # all of it was loaded
     known = {each.digest for trial in facts.trials for key in _keys(facts) for each in samples(trial, key)}
     if any(digest in known for digest in seen.past):
@@ -197,6 +199,8 @@ def _too_small(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
         ),
         severity="error" if slip else "info",
         confidence="observed" if slip else "suspected",
+        is_testable=not seen.part,  # what is around it has asked for its length long ago
+        part=seen.part,
     )
 
 
@@ -209,7 +213,8 @@ def _probed(facts: Facts, loader: LoaderSeen) -> DatasetSeen | None:
     for trial in facts.trials:
         seen = trial.loader(loader.key)
         if seen is not None and seen.dataset.reach is not None:
-            return seen.dataset
+            found = seen.dataset
+            return dataclasses.replace(found, length=found.part_length) if found.part else found
     return None
 
 
@@ -232,7 +237,7 @@ def _written(facts: Facts, loader: LoaderSeen, seen: DatasetSeen) -> str:
     is_most = seen.length >= MOST * seen.reach
     # Samples are the rows of something that it holds: who divides there has counted something else.
     is_held = seen.reach in seen.sizes.values()
-    name = loader.dataset.type.rpartition(".")[2]
+    name = (seen.part or loader.dataset.type).rpartition(".")[2]
     files = facts.source.files if facts.source is not None else ()
     for node in (node for file in files for node in ast.walk(file.tree)):
         if isinstance(node, ast.ClassDef) and node.name == name:
