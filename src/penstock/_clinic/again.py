@@ -7,7 +7,7 @@ was made in place of another is used only after that one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
@@ -16,7 +16,7 @@ from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
 MOST = 4
 
 
-def firsts(trial: Trial, loaders: Iterable[LoaderSeen]) -> dict[str, str]:
+def firsts(trial: Trial, loaders: Sequence[LoaderSeen]) -> dict[str, str]:
     """By the key of each loader, the key of the first of those that it was made in place of; or its own."""
     used = {loader.key: _used(trial, loader.key) for loader in loaders}
     lines: dict[tuple[Any, ...], dict[str, float]] = {}  # by first key: until when one of them was in use
