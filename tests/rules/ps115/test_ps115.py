@@ -112,6 +112,13 @@ def test_a_lock_between_processes_makes_it_an_info():
     assert finding.severity == "info"
 
 
+def test_a_handle_that_each_process_keeps_under_its_own_number_is_left_alone():
+    own, others = (thing(f"store.FILES[{number}]", "hdf5") for number in (41, 42))
+
+    assert not found(trial(loader(pid=41, things=(own,))))
+    assert [each.severity for each in found(trial(loader(pid=41, things=(others,))))] == ["info"]
+
+
 @pytest.mark.parametrize(("kind", "severity"), [("hdf5", "warning"), ("lmdb", "info"), ("database", "info")])
 def test_libraries_with_state_are_suspected(kind, severity):
     (finding,) = found(trial(loader(things=(thing("dataset.h", kind),))))

@@ -21,8 +21,8 @@ Open the file in each worker, when it is first used; or read with `os.pread`, wh
 
 ## When we stay silent
 Without workers, with a single one, under spawn (there the handle cannot travel), when workers do not use the
-handle or use it without its offset, when it is only written to, and when a lock of multiprocessing guards it
-and no sample differs.
+handle or use it without its offset, when it is only written to, when each process keeps one under its own
+number, and when a lock of multiprocessing guards it and no sample differs.
 """
 
 from __future__ import annotations
@@ -132,8 +132,11 @@ class HandleSharedAcrossFork:
         elif thing.kind in _OFFSET and thing.offset_moved and "r" in (thing.mode or "r"):
             is_guarded = any(each.kind == "mp-lock" for each in loader.things)
             yield self._races(loader, thing, severity="info" if is_guarded else "error")
-        elif thing.kind in _STATEFUL:
-            yield self._races(loader, thing, severity="warning" if thing.kind == "hdf5" else "info")
+        elif (
+            thing.kind in _STATEFUL and f"[{loader.pid}]" not in thing.path
+        ):  # each process has its own there
+            is_sure = thing.kind == "hdf5" and "[" not in thing.path
+            yield self._races(loader, thing, severity="warning" if is_sure else "info")
 
     def _wrong(self, loader: LoaderSeen, thing: Thing, seen: Agreement) -> Finding:
         share = f"{len(seen.wrong)} of {seen.checked}"
