@@ -132,9 +132,7 @@ class HandleSharedAcrossFork:
         elif thing.kind in _OFFSET and thing.offset_moved and "r" in (thing.mode or "r"):
             is_guarded = any(each.kind == "mp-lock" for each in loader.things)
             yield self._races(loader, thing, severity="info" if is_guarded else "error")
-        elif (
-            thing.kind in _STATEFUL and f"[{loader.pid}]" not in thing.path
-        ):  # each process has its own there
+        elif thing.kind in _STATEFUL and f"[{loader.pid}]" not in thing.path:  # else it is its own
             is_sure = thing.kind == "hdf5" and "[" not in thing.path
             yield self._races(loader, thing, severity="warning" if is_sure else "info")
 
