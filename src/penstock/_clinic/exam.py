@@ -377,13 +377,18 @@ class Exam:
         plan = _with_our_loader(observed, is_timed=all(map(is_about_speed, alarms)))
         known = self.trials.like(plan)
         ours = known[-1] if known else self.trials.run(plan, OURS)
-        for layer in layers:
-            layer[:] = [self._with_ours(finding, ours, observed) for finding in layer]
+        for number, layer in enumerate(layers):
+            # What came to light behind another illness is not cured by going on as far as to it.
+            is_beyond = number > 0 and ours is not None and judge.ill(ours, None) is not None
+            layer[:] = [self._with_ours(each, ours, observed, is_beyond=is_beyond) for each in layer]
 
-    def _with_ours(self, finding: Finding, ours: Trial | None, observed: Trial) -> Finding:
+    def _with_ours(
+        self, finding: Finding, ours: Trial | None, observed: Trial, *, is_beyond: bool
+    ) -> Finding:
         if ours is None or finding.severity == "info":
             return finding
-        return dataclasses.replace(finding, cured_by_penstock=self._is_cured(finding, ours, observed))
+        is_cured = False if is_beyond else self._is_cured(finding, ours, observed)
+        return dataclasses.replace(finding, cured_by_penstock=is_cured)
 
     def _is_cured(self, finding: Finding, ours: Trial, observed: Trial) -> bool | None:
         key = finding.loader

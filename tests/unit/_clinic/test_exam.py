@@ -176,7 +176,8 @@ def test_what_the_source_alone_says_is_an_info_and_costs_no_trial():
     assert len(lab.plans) == 2
 
 
-def test_what_the_first_illness_hid_is_found_behind_it():
+@pytest.mark.parametrize(("ours", "cured"), [(WELL, [True, True]), (raised(batches=5), [True, False])])
+def test_what_the_first_illness_hid_is_found_behind_it(ours, cured):
     spawn_cures = Experiment("under spawn", SPAWN)
     clone = Experiment("samples cloned", Change(mends=("clone",)))
     first = Rule("lock-held-at-fork", is_hung, experiments=(spawn_cures,), stopped_at_s=4.0)
@@ -186,7 +187,7 @@ def test_what_the_first_illness_hid_is_found_behind_it():
 
     def answer(plan):
         if changed(plan, "num_workers") == 0 or plan.change.use_penstock:
-            return WELL
+            return ours if plan.change.use_penstock else WELL
         if not changed(plan, "multiprocessing_context"):
             return HUNG
         return WELL if plan.change.mends else raised(batches=5)
@@ -194,6 +195,7 @@ def test_what_the_first_illness_hid_is_found_behind_it():
     report, _ = exam(answer, [second, first])
     assert [finding.cause for finding in report.findings] == ["lock-held-at-fork", "bad-sample"]
     assert [finding.proof.status for finding in report.findings] == ["verified", "verified"]
+    assert [finding.cured_by_penstock for finding in report.findings] == cured
 
 
 def test_peeling_ends():
