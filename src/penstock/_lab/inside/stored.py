@@ -154,15 +154,26 @@ def _probe(dataset: Any) -> dict[str, Any]:
 def _past(dataset: Any, describe: Any) -> dict[str, Any]:
     length = len(dataset)
     deadline = time.monotonic() + _PROBE_S
-    past = []
+    usual = _form(dataset, length, describe)
+    past: list[str] = []
     for index in range(length, length + _PAST):
         try:
-            past.append(describe(dataset[index], has_digest=True)["digest"])
+            told = describe(dataset[index], has_digest=True)
         except _ENDS:
             return {"reach": index, "past": past}
+        if usual is not None and told["shape"] != usual:
+            return {"reach": index, "past": past}  # what is left at the end of a recording: no whole sample
+        past.append(told["digest"])
         if time.monotonic() > deadline:
             return {"reach": None, "past": []}
     return {"reach": _end(dataset, length + _PAST, deadline), "past": past}
+
+
+def _form(dataset: Any, length: int, describe: Any) -> Any:
+    """The form of its samples; None where they have none in common."""
+    indices = {0, length // 2, length - 1} if length else ()
+    forms = {describe(dataset[index], has_digest=False)["shape"] for index in indices}
+    return forms.pop() if len(forms) == 1 else None
 
 
 def _end(dataset: Any, low: int, deadline: float) -> int | None:

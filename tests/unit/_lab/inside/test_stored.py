@@ -123,3 +123,16 @@ def test_within_torchs_own_datasets_the_users_is_asked():
     }  # fmt: skip
     assert "part" not in stored.probe(data)
     assert stored.own(TensorDataset(torch.zeros(3))) is None
+
+
+class Windows(Data):
+    """Windows of a recording: the last one is short, and not counted."""
+
+    def __getitem__(self, index):
+        if index > 3:
+            raise IndexError(index)
+        return self.array[index * 2 : index * 2 + 2]
+
+
+def test_what_is_left_of_a_recording_is_no_sample():
+    assert stored.probe(Windows(3, range(7))) == {"reach": 3, "past": []}
