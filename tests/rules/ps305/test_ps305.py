@@ -139,6 +139,17 @@ def test_a_small_part_may_be_meant():
     assert finding.severity == "info"
 
 
+def test_a_rest_that_is_rounded_away_is_no_mistake():
+    text = "class Pictures:\n    def __len__(self):\n        return len(self.x) // 40\n"
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (rest,) = WrongLength().check(facts(observed, probed(60, 61, items=2_430), source=source))
+    (more,) = WrongLength().check(facts(observed, probed(60, 63, items=2_430), source=source))
+
+    assert (rest.severity, more.severity) == ("info", "error")
+
+
 @pytest.mark.parametrize(("items", "severity"), [(1_000, "error"), (400, "info")])
 def test_who_divides_where_samples_are_rows_of_what_it_holds_has_counted_something_else(items, severity):
     text = (

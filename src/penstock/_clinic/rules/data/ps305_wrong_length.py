@@ -249,7 +249,9 @@ def _written(facts: Facts, loader: LoaderSeen, seen: DatasetSeen) -> str:
                 if isinstance(each, ast.Return)
             ]
             if len(returned) == 1 and (is_most or is_held):
-                return _divides(returned[0]) or (_constant(returned[0], node) if is_most else "")
+                is_rounded = seen.reach == seen.length + 1  # a rest that is no whole one may be left out
+                divided = "" if is_rounded else _divides(returned[0])
+                return divided or (_constant(returned[0], node) if is_most else "")
     return ""
 
 
