@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock._clinic.rules.data.ps306_sample_mutated_in_place import SampleMutatedInPlace
-from penstock._lab.record import DatasetSeen
+from penstock._lab.record import DatasetSeen, Thing
 from tests.rules.seen import facts, fetches, loader, samples, trial, zero
 
 DRIFTING = (*samples(range(10)), *samples(range(50, 60), iterator=1))
@@ -74,6 +74,21 @@ def test_seeded_samples_that_fresh_workers_repeat_are_found():
     drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
 
     assert found(trial(samples=STILL), zero(samples=DRIFTING, fetches=drawn))
+
+
+def test_an_epoch_too_long_for_a_second_pass_is_judged_by_a_sample_made_twice():
+    def once(*, drifts, **more):
+        seen = loader(
+            dataset=DatasetSeen(type="Pictures", length=10, mutated=("dataset.data",), drifts=drifts), **more
+        )
+        return zero(loaders=(seen,), samples=samples(range(10)))
+
+    elsewhere = trial(samples=samples(range(10), worker=0))
+    (finding,) = found(elsewhere, once(drifts=True))
+
+    assert "a sample that is made twice from the same seeds has another content" in finding.message
+    assert not found(elsewhere, once(drifts=False))
+    assert not found(elsewhere, once(drifts=True, things=(Thing("dataset.rng", "rng", "Generator"),)))
 
 
 def test_a_dataset_that_gives_the_same_again_is_left_alone():

@@ -11,8 +11,8 @@ same program trains on other data when `num_workers` changes.
 ## How we know
 Without workers and without the program's own loop, the same index gives another content in the second pass,
 and no random generator was drawn from; and a fresh process gives the first content again, or an array on the
-dataset was seen to change. Where samples are random, the same one is made twice from the same seeds. The
-experiment hands out copies of what the dataset stores.
+dataset was seen to change. Where samples are random, or an epoch is too long for a second one, the same
+sample is made twice from the same seeds. The experiment hands out copies of what the dataset stores.
 
 ## What to do
 Change a copy: `x = self.data[i].clone()`.
@@ -56,6 +56,14 @@ class _Drift:
     fresh: Compared  # the first pass against that of another process
     paths: tuple[str, ...] = ()  # arrays on the dataset that were seen to change
 
+    @property
+    def told(self) -> str:
+        """How much has changed, in words."""
+        if not self.passes.both:
+            return "a sample that is made twice from the same seeds has another content the second time"
+        changed = f"{self.passes.differ:,} of {self.passes.both:,} samples"
+        return f"{changed} have another content in the second epoch"
+
 
 class SampleMutatedInPlace:
     """The dataset changes what it stores."""
@@ -77,7 +85,6 @@ class SampleMutatedInPlace:
 
     def _finding(self, facts: Facts, loader: LoaderSeen, drift: _Drift) -> Finding:
         own = _own(facts, loader)
-        changed = f"{drift.passes.differ:,} of {drift.passes.both:,} samples"
         where = "in the program itself" if own else "at num_workers=0, and with persistent workers"
         stored = f"`{drift.paths[0]}`" if drift.paths else "its stored samples"
         return Finding(
@@ -86,18 +93,14 @@ class SampleMutatedInPlace:
             severity="error" if own else "warning",
             message=(
                 f"`{loader.dataset.type or 'the dataset'}` of {loader_named(loader)} changes {stored} "
-                f"as it returns samples: {changed} have another content in the second epoch, {where}"
+                f"as it returns samples: {drift.told}, {where}"
             ),
             prescription=Prescription(
                 change="change a copy of the stored sample: `.clone()` (tensor), `.copy()` (array) before it",
                 expect="each epoch begins with the same data, whatever the number of workers",
                 fix=Fix("clone-sample", loader.dataset.site, {"stored": True}),
             ),
-            evidence=(
-                Evidence("contents that changed from pass to pass in one process", changed, "samples"),
-                *_evidence(drift),
-                Evidence("for example", sample_named(drift.passes.example), "samples"),
-            ),
+            evidence=tuple(_evidence(drift)),
             where=loader.dataset.site or loader.site,
             loader=loader.key,
             experiments=(
@@ -120,6 +123,10 @@ def _without_workers(facts: Facts, loader: LoaderSeen) -> Trial | None:
 
 
 def _evidence(drift: _Drift) -> Iterator[Evidence]:
+    if drift.passes.both:
+        changed = f"{drift.passes.differ:,} of {drift.passes.both:,} samples"
+        yield Evidence("contents that changed from pass to pass in one process", changed, "samples")
+        yield Evidence("for example", sample_named(drift.passes.example), "samples")
     if drift.paths:
         yield Evidence("arrays that changed while samples were made", amounts.listed(drift.paths), "samples")
     else:
@@ -130,16 +137,18 @@ def _evidence(drift: _Drift) -> Iterator[Evidence]:
 def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
     told = readings(zero, loader.key)
     fresh = _fresh(facts, zero, loader)
-    if len(told) < 2:  # noqa: PLR2004 - two passes
-        return None
     seen = zero.loader(loader.key) or loader
-    drift = _Drift(compare(told[0], told[1]), compare(told[0], fresh), seen.dataset.mutated)
-    if drift.passes.both < FEW or drift.passes.share < DRIFTS:
+    is_made_twice = bool(seen.dataset.mutated) and seen.dataset.drifts and not _has_own_rng(zero, loader)
+    passes = compare(told[0], told[1]) if len(told) > 1 else Compared()
+    if passes.both < FEW:  # the epoch is too long for a second one, or its order is left to chance
+        return _Drift(Compared(), Compared(), seen.dataset.mutated) if is_made_twice else None
+    drift = _Drift(passes, compare(told[0], fresh), seen.dataset.mutated)
+    if passes.share < DRIFTS:
         return None
     is_reproducible = drift.fresh.both >= FEW and drift.fresh.share < DRIFTS
     if not is_reproducible and not drift.paths:
         return None  # another process gives other contents: chance, not drift
-    if _are_samples(drift.paths) or (seen.dataset.drifts and not _has_own_rng(zero, loader)):
+    if _are_samples(drift.paths) or is_made_twice:
         return drift  # whatever else is drawn by chance
     return drift if not _draws(zero, loader) or _is_steady_in_workers(facts, loader) else None
 
