@@ -117,8 +117,8 @@ class Bench:
             return plan
         most_s = plan.loader_s + plan.late_s
         if finding.stopped_at_s is None:
-            is_soon = finding.code.startswith("PS3")  # wrong data are wrong from the first epochs on
-            return dataclasses.replace(plan, min_s=min(plan.min_s, SOON_S)) if is_soon else plan
+            # Wrong data are wrong from the first epochs on.
+            return dataclasses.replace(plan, min_s=min(plan.min_s, SOON_S)) if _is_silent(finding) else plan
         took = max(0.0, finding.stopped_at_s - self.trials.prepare_s)
         return dataclasses.replace(plan, loader_s=min(most_s, took + LOADER_S), late_s=0.0, min_s=0.0)
 
@@ -161,13 +161,14 @@ class Bench:
 
     def _judged(self, finding: Finding, experiment: Experiment, before: Trial, after: Trial) -> Proof:
         title, key = experiment.title, finding.loader
+        is_anothers = _is_silent(finding) and judge.stays(before, after, key)
         if experiment.measure == "same":
             proof = judge.same(
                 title, before, after, self.references[reference_key(finding)], reference_key(finding)
             )
         elif experiment.measure == "smaller":
             proof = judge.smaller(experiment, before, after, key, finding.cause)
-        elif experiment.measure == "silent":
+        elif experiment.measure == "silent" or is_anothers:
             return judge.silent(title, before, after, lambda trial: self.fires(finding, trial))
         else:
             proof = judge.gone(
@@ -232,6 +233,11 @@ class Bench:
             return 0.0
         epoch_s = pace(by_line(self.observed), plan.loader).epoch_s
         return min(FEWEST_EPOCHS * epoch_s, LONGEST_S)
+
+
+def _is_silent(finding: Finding) -> bool:
+    """Whether it is about wrong data, which stop nothing."""
+    return finding.code.startswith("PS3")
 
 
 def _failed(proof: Proof) -> bool:

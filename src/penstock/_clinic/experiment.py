@@ -119,6 +119,12 @@ def gone(
     return Proof("not-tested", f"{title}: brings a failure of its own, {now}", **told)
 
 
+def stays(before: Trial, after: Trial, key: str | None) -> bool:
+    """Whether both went wrong in one way. For wrong data, which stop nothing, that is another's ill."""
+    was, now = ill(before, key), ill(after, key)
+    return was is not None and now is not None and _is_same(was, now)
+
+
 def _left_out(trial: Trial) -> set[str]:
     """Samples without which a trial was made: see `trying.without`."""
     skipped = (mend.partition(":") for mend in trial.plan.change.mends)

@@ -6,7 +6,18 @@ import dataclasses
 
 import pytest
 
-from penstock._clinic.experiment import faster, gone, ill, same, silent, smaller, speed, speeds, wrong_samples
+from penstock._clinic.experiment import (
+    faster,
+    gone,
+    ill,
+    same,
+    silent,
+    smaller,
+    speed,
+    speeds,
+    stays,
+    wrong_samples,
+)
 from penstock._clinic.finding import Experiment
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import (
@@ -55,6 +66,14 @@ HUNG = Trial(outcome="hang", ended_by="stall", iterators=(passed(3),))
 )
 def test_an_ill_is_gone_when_the_program_gets_past_it(before, after, status):
     assert gone("t", before, after, KEY).status == status
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_so"),
+    [(HUNG, HUNG, True), (HUNG, well(), False), (well(), HUNG, False), (HUNG, raised("KeyError"), False)],
+)
+def test_an_ill_stays_when_both_went_wrong_in_one_way(before, after, is_so):
+    assert stays(before, after, KEY) is is_so
 
 
 @pytest.mark.parametrize(("dies_at", "status"), [(301, "verified"), (258, "refuted"), (None, "refuted")])
