@@ -35,7 +35,10 @@ def test_workers_that_begin_in_one_state_are_found():
 def test_a_generator_on_the_collate_function_counts_though_samples_are_the_same():
     observed = trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}", "collate_fn.generator")))
 
-    assert found(observed, SETTLED)
+    (finding,) = found(observed, SETTLED)
+
+    assert finding.where == observed.loaders[0].site
+    assert not any("read again" in each.fact for each in finding.evidence)
     assert not found(trial(fetches=fetches(4, rngs=drawing(lambda _, number: f"{number}"))), SETTLED)
 
 

@@ -61,6 +61,10 @@ class _Repeat:
     def is_global(self) -> bool:
         return self.path in GLOBAL
 
+    @property
+    def is_collate(self) -> bool:
+        return self.path.startswith(COLLATE)
+
 
 class RngRepeated:
     """Workers, or epochs, draw the same random numbers."""
@@ -79,7 +83,7 @@ class RngRepeated:
                 each
                 for trial in facts.trials
                 for each in _repeats(trial, loader)
-                if not is_steady or each.path.startswith(COLLATE)  # which changes batches, not samples
+                if not is_steady or each.is_collate  # which changes batches, not samples
             ]
             if repeats:
                 worst = max(repeats, key=lambda each: (len(each.workers), each.epochs))
@@ -100,7 +104,7 @@ class RngRepeated:
             ),
             prescription=_prescription(loader, repeat),
             evidence=tuple(_evidence(repeat, chance)),
-            where=loader.dataset.site or loader.site,
+            where=loader.site if repeat.is_collate else loader.dataset.site or loader.site,
             loader=loader.key,
             experiments=(_experiment(repeat),),
         )
@@ -188,7 +192,7 @@ def _evidence(repeat: _Repeat, chance: float | None) -> Iterator[Evidence]:
     if repeat.epochs:
         value = f"{repeat.state[:12]} in one worker in two epochs"
         yield Evidence(f"state of `{repeat.path}` at the first batch", value, "observed run")
-    if chance is not None:
+    if chance is not None and not repeat.is_collate:
         value = f"{chance:.0%} of those that were read twice"
         yield Evidence("samples that differ when they are read again", value, "samples")
 
