@@ -130,9 +130,7 @@ class Watch:
         alive = [process for process in processes if process.is_alive]
         if len(alive) > self._limits.processes:
             return "processes"
-        is_short = self._is_memory_short(alive)
-        if is_short:
-            self._weigh(alive)
+        is_short = self._runs_out(alive)
         self._vitals.append(self._scale.weigh(now, self._patient.pid, processes, self.journal.batches))
         if is_short:
             return "memory"
@@ -165,6 +163,16 @@ class Watch:
             status = vitals.exit_status(process)
             if status is not None and process.pid not in self._statuses:
                 self._statuses[process.pid] = (status, now)
+
+    def _runs_out(self, alive: list[Process]) -> bool:
+        """Whether memory runs out; who holds what is noted then.
+
+        The kernel may have been faster, and ended one of them meanwhile: then the program goes on, and tells.
+        """
+        if not self._is_memory_short(alive):
+            return False
+        self._weigh(alive)
+        return self._is_memory_short(alive)
 
     def _is_memory_short(self, alive: list[Process]) -> bool:
         limits = self._limits
