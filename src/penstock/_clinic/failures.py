@@ -141,10 +141,19 @@ def cases(facts: Facts) -> Iterator[Case]:
 
 
 def _unheard(trial: Trial) -> Failure | None:
-    """What kept workers from starting, where the trial ended before the program heard of it."""
+    """What the program would have heard of next, had the trial not ended before."""
     if trial.outcome == "ok":
-        return None
+        return next((each for each in trial.failures if _is_on_its_way(each, trial)), None)
     return next((each for each in trial.failures if each.phase in {"start", "pickle"}), None)
+
+
+def _is_on_its_way(failure: Failure, trial: Trial) -> bool:
+    """Whether it lies among the results of a worker, behind batches that the program has still to take."""
+    if failure.phase not in {"sample", "collate"} or trial.ended_by not in {"enough", "time"}:
+        return False
+    if any(each.phase in ECHOES and same(unwrap(each), failure) for each in trial.failures):
+        return False  # it has heard of such a one, and gone on
+    return any(seen.end == "open" and failure.pid in seen.workers for seen in trial.iterators)
 
 
 def _own_rung(facts: Facts, trial: Trial) -> Iterator[Case]:

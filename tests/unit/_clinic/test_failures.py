@@ -206,3 +206,21 @@ def test_an_exception_that_a_feeder_refused_is_found_by_its_name():
 
     assert failures.unsent(trial(raised), refused) is raised
     assert failures.unsent(trial(), refused) is None
+
+
+def test_what_a_worker_has_raised_counts_though_the_trial_ended_before_the_program_heard_of_it():
+    odd = Failure("RuntimeError", "stack expects", phase="collate", loader=KEY, worker=1, pid=12)
+    heard = Failure("RuntimeError", "stack expects", phase="next", loader=KEY)
+    left = (IteratorSeen(KEY, workers=(11, 12), end="dropped"),)
+
+    def counts(*seen, **fields):
+        cut = trial(*seen, **{"outcome": "ok", "ended_by": "enough", **fields})
+        return [case for case in failures.cases(Facts(observed=cut)) if not case.is_caught]
+
+    (case,) = counts(odd)
+
+    assert case.failure is odd
+    assert case.loader.key == KEY
+    assert not counts(odd, ended_by="itself")
+    assert not counts(odd, heard)  # it goes on from such failures
+    assert not counts(odd, iterators=left)  # the program had left that pass before it came so far
