@@ -294,6 +294,20 @@ def test_a_loader_that_comes_after_a_long_epoch_is_driven_all_the_same(tmp_path)
     assert [seen.batches for seen in trial.of("late.py:11#0")] == [6]
 
 
+def test_a_loader_can_be_driven_before_its_turn_if_it_was_made_beforehand(tmp_path):
+    path = tmp_path / "late.py"
+    path.write_text(LATE_LOADER + "for _ in DataLoader(list(range(3))):\n    pass\n")
+
+    def ahead(key):
+        return run(find(str(path)), Plan(drive="loader", loader=key, is_early=True, max_s=PATIENT_S))
+
+    trial = ahead("late.py:11#0")
+
+    assert [(seen.loader, seen.batches) for seen in trial.iterators] == [("late.py:11#0", 6)]
+    assert {seen.key for seen in trial.loaders if seen.is_beforehand} == {"late.py:10#0", "late.py:11#0"}
+    assert not ahead("late.py:16#0").iterators
+
+
 def test_a_private_shm_has_the_size_that_was_asked_for(told):
     trial = told("import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize)", shm_bytes=64 << 20)
     assert trial.impossible or trial.stdout == f"{64 << 20}\n"

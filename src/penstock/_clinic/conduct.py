@@ -15,6 +15,7 @@ from penstock._clinic import experiment as judge
 from penstock._clinic.again import by_line
 from penstock._clinic.finding import Evidence, Experiment, Finding, Proof
 from penstock._clinic.pace import pace
+from penstock._clinic.summary import unreached
 from penstock._clinic.trials import Trials
 from penstock._lab.plan import Change, Plan
 from penstock._lab.record import Trial
@@ -126,6 +127,7 @@ class Bench:
         plan = Plan(
             drive="loader",
             loader=finding.loader or _only_loader(self.observed),
+            is_early=any(each.key == finding.loader for each in unreached(self.observed)),
             max_batches=experiment.max_batches,
             epochs=experiment.epochs,
             loader_s=LOADER_S,

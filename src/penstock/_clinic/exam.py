@@ -64,6 +64,8 @@ PATIENCE = 3.0
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
 LADDER_SHARE = 0.5
+# So many loaders are looked at that the program made and did not come to in time.
+AHEAD = 2
 # Where less than this is free, two trials at a time would be each other's illness.
 ROOMY_SHM, ROOMY_MEMORY = 1 << 30, 2 << 30
 
@@ -151,6 +153,7 @@ class Exam:
         at_once = ABREAST if is_quiet else 1
         if observed.outcome != "ok" and self._begin_ours(observed):
             at_once = 1
+        asked += [(_early_plan(each, observed), _early(each)) for each in summary.unreached(observed)[:AHEAD]]
         self.rungs += filter(None, self.trials.abreast(asked, at_once=at_once))
 
     @staticmethod
@@ -215,7 +218,8 @@ class Exam:
         self._sort_rungs(observed)
 
     def _sort_rungs(self, observed: Trial) -> None:
-        keys = [loader.key for loader in summary.used(Facts(observed=observed))]
+        loaders = (*summary.used(Facts(observed=observed)), *summary.unreached(observed))
+        keys = [loader.key for loader in loaders]
         self.rungs.sort(key=lambda trial: (keys.index(trial.plan.loader or ""), summary.workers_of(trial)))
 
     # Rules and experiments, layer by layer.
@@ -456,6 +460,12 @@ def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Pl
     )
 
 
+def _early_plan(loader: LoaderSeen, observed: Trial) -> Plan:
+    """One pass over a loader that the program has made and not come to, with its own settings."""
+    plan = _rung_plan(loader.key, summary.own_workers(loader), observed, is_timed=False)
+    return dataclasses.replace(plan, is_early=True, epochs=1)
+
+
 def _patience(observed: Trial) -> dict[str, Any]:
     """A `timeout` of the program that passed hides what it waited for: rungs wait until they are seen."""
     return {"timeout": 0} if timed_out(observed) else {}
@@ -467,6 +477,10 @@ def _is_zero(trial: Trial) -> bool:
 
 def _sentence(key: str, workers: int) -> str:
     return f"ladder: {key.partition('#')[0]} with num_workers={workers}"
+
+
+def _early(loader: LoaderSeen) -> str:
+    return f"a look ahead: {loader.key.partition('#')[0]}, which the program did not come to"
 
 
 def _is_no_slowness(finding: Finding) -> bool:

@@ -76,6 +76,14 @@ def used(facts: Facts) -> tuple[LoaderSeen, ...]:
     return tuple(found.values())
 
 
+def unreached(observed: Trial) -> tuple[LoaderSeen, ...]:
+    """Loaders made beforehand, and not come to before the watch over a program that does well had to end."""
+    if observed.outcome != "ok" or observed.ended_by not in {"enough", "time"}:
+        return ()
+    keys = {loader.key for loader in used(Facts(observed=observed))}
+    return tuple(loader for loader in observed.loaders if loader.is_beforehand and loader.key not in keys)
+
+
 def distinct(facts: Facts) -> tuple[LoaderSeen, ...]:
     """Those that differ: of loaders that one line makes again and again the first, and any that failed."""
     observed = facts.observed
@@ -107,6 +115,8 @@ def _ladder(facts: Facts, observed: Trial) -> tuple[Rung, ...]:
         if not any(rung.num_workers == own_workers(loader) for rung in own):
             own.append(_rung(observed, loader.key, observed))
         rungs += own
+    ahead = [loader.key for loader in unreached(observed)]
+    rungs += [_rung(trial, key, observed) for key in ahead for trial in facts.rungs(key)]
     return tuple(rungs)
 
 

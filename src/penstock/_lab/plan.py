@@ -43,6 +43,7 @@ class Plan:
     drive: str = "script"  # "script": as it is; "loader": the script up to iter(loader), then our own loop
     # Key of the loader to change and to drive; without its number, every one made on that line; None: all.
     loader: str | None = None
+    is_early: bool = False  # "loader": at the first iter() of any loader, if this one is made by then
     change: Change = field(default_factory=Change)
     max_batches: int | None = None  # of the driven loader, in each epoch
     epochs: int = 1  # that the observer drives; for "script": epochs of one loader after which it is enough

@@ -86,6 +86,7 @@ class LoaderSeen:
     pid: int = 0
     rank: int | None = None
     sharing_strategy: str = ""  # of torch.multiprocessing: "file_descriptor", "file_system"
+    is_beforehand: bool = False  # made before any loader of that process was iterated
 
 
 @dataclass(frozen=True, slots=True)

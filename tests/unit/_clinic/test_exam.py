@@ -413,3 +413,26 @@ def test_our_loader_cures_a_hang_when_it_raises_what_the_program_raises_without_
 
     report, _ = exam(answer, [Rule("exception-not-picklable", is_hung)])
     assert report.findings[0].cured_by_penstock is is_cured
+
+
+def test_a_loader_that_the_program_did_not_come_to_is_looked_at_ahead():
+    other = "train.py:10#0"
+    val = dataclasses.replace(LOADER, key=other, is_beforehand=True)
+    later = dataclasses.replace(LOADER, key="train.py:30#0")
+    observed = dataclasses.replace(WELL, loaders=(LOADER, val, later), ended_by="enough")
+    failure = Failure("ValueError", "bad", phase="sample", loader=other, index=7, is_fatal=True)
+
+    def answer(plan):
+        if plan.loader != other:
+            return observed
+        return dataclasses.replace(raised(), loaders=(val,), iterators=(), failures=(failure,))
+
+    report, lab = exam(answer)
+    early = [(plan.loader, plan.change.settings) for plan in lab.plans if plan.is_early]
+
+    assert early == [(other, {"num_workers": 2})]
+    assert [rung.outcome for rung in report.ladder if rung.loader == other] == ["error"]
+
+    _, lab = exam(lambda plan: dataclasses.replace(observed, ended_by="itself"))
+
+    assert not any(plan.is_early for plan in lab.plans)  # it has ended without that loader

@@ -1,8 +1,9 @@
 """How far the program goes: our own loop in place of its own, or the word that it is enough.
 
 drive="loader": at the first iter() of the chosen loader we go through it ourselves, drop each batch as it
-comes, and end the process. drive="script": the program runs its own loop; when it has shown what the plan
-asks for, that is said in the log, and whoever watches ends it.
+comes, and end the process; if the plan is early, at the first iter() of any loader, where the chosen one is
+made by then. drive="script": the program runs its own loop; when it has shown what the plan asks for, that is
+said in the log, and whoever watches ends it.
 """
 
 from __future__ import annotations
@@ -52,9 +53,15 @@ class Drive:
     def take_over(self, loader: Any, key: str, again: Any) -> None:
         """Go through the loader here, if the plan says so; then there is no way back."""
         plan = self._observer.plan
-        if plan.drive != "loader" or self._is_driving or not self._is_meant(key) or _is_worker():
+        if plan.drive != "loader" or self._is_driving or _is_worker():
             return
+        if not self._is_meant(key):
+            if not plan.is_early:
+                return
+            loader, key = self._observer.makings.beforehand.get(plan.loader), plan.loader or ""
         self._is_driving = True
+        if loader is None:
+            self._leave(0)  # it is made later: nothing is shown
         status = 1
         try:
             self._run(loader, key, again)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+import weakref
 from collections import Counter
 from types import FrameType
 from typing import Any
@@ -77,6 +78,9 @@ class Makings:
         self._names: dict[str, str] = {}
         self.made_at: dict[str, float] = {}
         self.unused: set[str] = set()  # keys of loaders that nobody has iterated yet
+        # Those of them that were there before any was iterated, by key.
+        self.beforehand: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._has_begun = False
 
     @quiet
     def begin(self, loader: Any, args: Any, kwargs: Any, frame: FrameType) -> dict[str, Any] | None:
@@ -141,6 +145,8 @@ class Makings:
         if self._ordinals[key.rpartition("#")[0]] > _MOST_ALIKE:
             return  # made again and again: the first ones say it
         self.unused.add(key)
+        if not self._has_begun:
+            self.beforehand[key] = loader
         self._observer.log.write("loader", **self.describe(loader, is_used=False))
 
     @quiet
@@ -152,6 +158,7 @@ class Makings:
             if self._is_ours(key):
                 self._change_made(loader)
         self.unused.discard(key)
+        self._has_begun = True
         return key
 
     def _change_made(self, loader: Any) -> None:
@@ -183,6 +190,7 @@ class Makings:
             "length": length_of(loader) if is_used else None,
             "rank": rank(),
             "sharing_strategy": _sharing_strategy(),
+            "is_beforehand": key in self.beforehand,
         }
 
 
