@@ -169,7 +169,7 @@ ZEROS = str([[[0.0] * 3] * 4] * 4)
 MENDED = [
     ("rngs", "reseed-rng-objects", "4"),
     ("stream", "shard-iterable", SORTED),
-    ("views caching odd", "clone-samples no-cache skip-odd", f"8\n8\n8\n8\n{[[1, 2, 3, 4]] * 4}\n{ZEROS}"),
+    ("views caching odd", "clone-samples no-cache skip-odd", f"8\n8\n8\n8\n{[[1] * 4] * 4}\n{ZEROS}"),
     ("epochs", "fresh-attributes", f"{[[0] * 16]}\n{[[1] * 16]}\n{[[2] * 16]}"),
     ("locked", "no-locks", str([[i, i + 1, i + 2, i + 3] for i in (0, 4, 8, 12)])),
     ("reader", "widen-races reopen-handles", "0"),

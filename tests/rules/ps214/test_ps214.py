@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from penstock._clinic.rules.limits.ps214_per_worker_cache import PerWorkerCache
 from penstock._lab.record import DatasetSeen
-from tests.rules.seen import GB, MB, facts, fetches, host, loader, samples, trial, zero
+from tests.rules.seen import GB, MB, facts, fetches, host, loader, passed, samples, trial, vitals, zero
 
 LARGE = DatasetSeen(type="Pictures", length=4_000)
 
@@ -98,3 +100,30 @@ def test_an_array_that_every_worker_fills_is_found():
     (finding,) = PerWorkerCache().check(facts(observed, rung))
 
     assert "fills a cache of its own, `dataset.decoded`" in finding.message
+
+
+def test_workers_that_are_killed_before_they_can_tell_are_foretold_by_the_process_without_them():
+    seen = loader(dataset=LARGE, num_workers=4)
+    killed = trial(seen, outcome="oom", host=host(oom_kills=1, memory_limit=GB))
+    full = tuple(
+        dataclasses.replace(fetch, worker=-1)
+        for fetch in fetches(4, workers=1, caches={"dataset.store.scenes": 19})
+    )
+
+    def alone(gained, **fields):
+        begins = (passed(workers=(), began_s=0.15),)
+        grown = vitals(main_rss=lambda number: 200 * MB + (gained if number > 1 else 0))
+        return zero(iterators=begins, vitals=grown, **{"fetches": full, **fields})
+
+    def check(observed, rung):
+        return list(PerWorkerCache().check(facts(observed, rung)))
+
+    (finding,) = check(killed, alone(300 * MB))
+
+    assert finding.severity == "error"
+    assert finding.message.endswith(
+        "`dataset.store.scenes`, and throws it away after the epoch: 1.2 GB once the dataset has been read"
+    )
+    assert not check(killed, alone(10 * MB))  # it was something else
+    assert not check(killed, alone(300 * MB, fetches=()))
+    assert not check(trial(seen), alone(300 * MB))

@@ -9,8 +9,9 @@ are not persistent even throw it away after each epoch and fill it again. It end
 
 ## How we know
 A container of the dataset has more elements after each batch, in every worker, and the worker's own memory
-rises with it. What that comes to over the dataset is set against the memory there is. The experiment runs the
-same loader with caches that keep nothing.
+rises with it. What that comes to over the dataset is set against the memory there is. Where workers are
+killed before they can tell, it is what the process gains without workers, as many times. The experiment runs
+the same loader with caches that keep nothing.
 
 ## What to do
 Fill the cache before workers start, in one array or tensor, which they then share; or bound it
@@ -62,6 +63,12 @@ class _Cache:
     workers: int
     total: float  # bytes in all workers, once each has seen what it will see
 
+    @property
+    def told(self) -> str:
+        """How much it is, in words."""
+        so_far = f"{amounts.size(self.seen)} so far, " if self.seen < self.total else ""
+        return f"{so_far}{amounts.size(self.total)} once the dataset has been read"
+
 
 class PerWorkerCache:
     """Every worker fills a cache of its own."""
@@ -80,6 +87,10 @@ class PerWorkerCache:
                 if cache is not None:
                     yield self._finding(loader, trial, cache)
                     break
+            else:
+                cache = _foretold(facts, loader)
+                if cache is not None and facts.observed is not None:
+                    yield self._finding(loader, facts.observed, cache)
 
     def _finding(self, loader: LoaderSeen, trial: Trial, cache: _Cache) -> Finding:
         dies = is_out_of_memory(trial)
@@ -91,8 +102,7 @@ class PerWorkerCache:
             severity="error" if dies else "warning",
             message=(
                 f"each of {cache.workers} workers of {loader_named(loader)} fills a cache of its own, "
-                f"`{cache.path}`{again}: {amounts.size(cache.seen)} so far, "
-                f"{amounts.size(cache.total)} once the dataset has been read"
+                f"`{cache.path}`{again}: {cache.told}"
             ),
             prescription=Prescription(
                 change=(
@@ -152,6 +162,27 @@ def _full(trial: Trial, loader: LoaderSeen) -> _Cache | None:
         if path not in growing and len(copies) > 1 and total >= FULL:
             return _Cache(path, most, 0.0, total, len(copies), total)
     return None
+
+
+def _foretold(facts: Facts, loader: LoaderSeen) -> _Cache | None:
+    """A cache that fills without workers, where workers die for want of memory before they show theirs."""
+    observed, zero = facts.observed, facts.at(loader.key, 0)
+    if observed is None or zero is None or not is_out_of_memory(observed):
+        return None
+    counts = [fetch.caches for fetch in zero.fetches if fetch.loader == loader.key and fetch.caches]
+    gained, workers = _gained(zero), int(loader.settings.get("num_workers") or 0)
+    total = gained * workers
+    if not counts or gained < SEEN or total < SHARE * observed.host.memory_limit:
+        return None
+    path = max(counts[-1], key=lambda name: counts[-1][name])
+    return _Cache(path, counts[-1][path], 0.0, total, workers, total)
+
+
+def _gained(trial: Trial) -> int:
+    """By how much the consumer is larger at its largest than when it began to iterate."""
+    began_s = min((seen.began_s for seen in trial.iterators), default=0.0)
+    before = [seen.main_rss for seen in trial.vitals if seen.at_s <= began_s]
+    return max((seen.main_rss for seen in trial.vitals), default=0) - before[-1] if before else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from penstock._lab.inside import kinds, pickling, things
 from penstock._lab.inside.batches import is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError
 from penstock._lab.inside.mending.trees import change_leaves, swap
+from penstock._lab.inside.state import State
 from penstock._lab.inside.walk import reachable, walk
 from penstock._lab.inside.weighing import weigh
 
@@ -322,10 +323,27 @@ def _copied(value: Any) -> Any:
     return value.copy() if type(value).__name__ == "ndarray" else value
 
 
-class NoCache(Mend):
-    """Containers of the dataset that have grown are emptied after each batch."""
+class NoCache(Mend, Getting):
+    """Containers of the dataset that have grown are emptied: after each sample; of a stream, each batch."""
 
     name: ClassVar[str] = "no-cache"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        self._state: State | None = None
+
+    def of_pass(self, dataset: Any, number: int) -> Any:
+        """What they hold at first."""
+        del number
+        self._state = State(dataset, None)
+        return dataset
+
+    def get(self, inner: Any, index: Any) -> Any:
+        """One batch may read all that there is to keep."""
+        sample = inner(index)
+        if self._state is not None:
+            self._state.shrink()
+        return sample
 
     def done(self, dataset: Any, state: Any) -> None:
         """Down to what they held at first."""
