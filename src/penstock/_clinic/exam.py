@@ -6,7 +6,8 @@
                        └── one budget of time ─┴────────────┘
 
 1. The program runs as it is, watched. A program that comes to no loader ends here: could-not-run.
-2. Each loader that it used climbs those rungs of the ladder that can tell something.
+2. Each loader that it used climbs those rungs of the ladder that can tell something. One that it made
+   beforehand and did not come to, often for validation after a long epoch, is looked at ahead.
 3. Rules read the facts; one that raises is noted and cannot stop the exam.
 4. Each finding is tested by its experiments, the most important first, while there is time.
 5. When a cure of what stopped the program is verified, the program runs again with it in place: what the

@@ -20,7 +20,7 @@ Each line has "kind", "pid", "at" (seconds of CLOCK_MONOTONIC, one clock for all
 | failed | an exception | Failure's fields, and note: which sample does not fit and why, or what cannot be pickled |
 | things | what hangs on the dataset, again, after some samples | loader, things (those that have news: offset_moved, caches) |
 | news | a persistent worker begins a later pass | loader, number, worker, changed (attributes of its copy of the dataset, since its first pass) |
-| dataset | our own loop has been through a loader without workers | loader, reach, past, mutated |
+| dataset | our own loop has been through a loader without workers | loader, reach, past, mutated, drifts, part, part_length |
 | worker | a worker process begins / ends by itself | loader, number, worker, event ("begins", "ends") |
 | died | a parent saw a worker's exit | loader, number, worker, child, status |
 | segment | a named segment of shared memory was made | name |
