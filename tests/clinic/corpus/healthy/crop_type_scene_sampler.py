@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 
-CROPS = ["wheat", "maize", "rape", "beet", "fallow"]
+CROPS = ["wheat", "maize", "rape", "beet", "meadow"]
 SIDE = 1024
 WINDOW = 96
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, Dataset
 
 SIDE = 72
-CROPS = ["wheat", "maize", "rape", "beet", "fallow"]
+CROPS = ["wheat", "maize", "rape", "beet", "meadow"]
 
 
 # ---- the patch service (on the cluster this is another machine) ----

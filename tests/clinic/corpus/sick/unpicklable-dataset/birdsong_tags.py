@@ -87,7 +87,7 @@ class FieldRecordings(Dataset):
         return spec.unsqueeze(0), torch.tensor(rec["tags"], dtype=torch.float32)
 
 
-class TagNet(nn.Module):
+class TagsNet(nn.Module):
     def __init__(self, n_out):
         super().__init__()
         self.body = nn.Sequential(
@@ -114,7 +114,7 @@ def main(cfg=CONFIG):
         root = Path(tmp)
         synthesise_recordings(root, cfg["data"])
         train_dl, val_dl = build_loaders(root, cfg)
-        net = TagNet(cfg["data"]["n_species"])
+        net = TagsNet(cfg["data"]["n_species"])
         opt = torch.optim.AdamW(net.parameters(), lr=cfg["train"]["lr"])
         loss_fn = nn.BCEWithLogitsLoss()
         for epoch in range(cfg["train"]["epochs"]):
