@@ -81,7 +81,11 @@ def unreached(observed: Trial) -> tuple[LoaderSeen, ...]:
     if observed.outcome != "ok" or observed.ended_by not in {"enough", "time"}:
         return ()
     keys = {loader.key for loader in used(Facts(observed=observed))}
-    return tuple(loader for loader in observed.loaders if loader.is_beforehand and loader.key not in keys)
+    found: dict[str, LoaderSeen] = {}  # ranks make the same
+    for loader in observed.loaders:
+        if loader.is_beforehand and loader.key not in keys:
+            found.setdefault(loader.key, loader)
+    return tuple(found.values())
 
 
 def distinct(facts: Facts) -> tuple[LoaderSeen, ...]:

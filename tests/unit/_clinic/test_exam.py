@@ -419,7 +419,7 @@ def test_a_loader_that_the_program_did_not_come_to_is_looked_at_ahead():
     other = "train.py:10#0"
     val = dataclasses.replace(LOADER, key=other, is_beforehand=True)
     later = dataclasses.replace(LOADER, key="train.py:30#0")
-    observed = dataclasses.replace(WELL, loaders=(LOADER, val, later), ended_by="enough")
+    observed = dataclasses.replace(WELL, loaders=(LOADER, val, val, later), ended_by="enough")
     failure = Failure("ValueError", "bad", phase="sample", loader=other, index=7, is_fatal=True)
 
     def answer(plan):
