@@ -64,6 +64,7 @@ class Seen:
     outlived_workers: int = 0
     left_shm: tuple[str, ...] = ()
     orphaned_shm: tuple[str, ...] = ()
+    orphaned_by: int = 0
     impossible: str = ""
     judgement: str = ""
     is_hung: bool = False  # at the time limit: nothing moved, and it would soon have been called a stall
@@ -106,6 +107,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         outlived_workers=seen.outlived_workers,
         left_shm=seen.left_shm,
         orphaned_shm=seen.orphaned_shm,
+        orphaned_by=seen.orphaned_by,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
     )

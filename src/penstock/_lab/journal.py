@@ -33,7 +33,7 @@ class Journal:
         self.pids: set[int] = set()  # of all that have reported
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
         self.crews: dict[tuple[int, str, int], tuple[int, ...]] = {}  # workers of each pass that goes on
-        self.segments: set[str] = set()  # names of shared memory that the program has made
+        self.segments: dict[str, int] = {}  # names of shared memory that the program has made, and who did
         self.temporaries: set[str] = set()  # files and directories that it has made with `tempfile`
         self.has_lost_batch = False  # a worker could not send one
         self._last: dict[int, bytes] = {}  # the newest of those kinds, by process
@@ -84,7 +84,7 @@ class Journal:
         if kind == b"enough":
             self.why_enough = str(event.get("why") or "enough")
         elif kind == b"segment":
-            self.segments.add(str(event.get("name")))
+            self.segments[str(event.get("name"))] = int(event["pid"])
         elif kind == b"temporary":
             self.temporaries.add(str(event.get("path")))
         elif kind == b"iter":

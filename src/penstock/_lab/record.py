@@ -311,6 +311,7 @@ class Trial:
     outlived_workers: int = 0  # workers that lived on, while it ran, after the process that they work for
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
     orphaned_shm: tuple[str, ...] = ()  # of its dead processes, that nobody held, at most while it ran
+    orphaned_by: int = 0  # so many processes had made them
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
     judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"
 

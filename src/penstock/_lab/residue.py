@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from penstock._lab.tree import slurp
@@ -58,10 +58,16 @@ def left_in_shm(
     return tuple(sorted(name for name in new if maker(name) in known or name in seen))
 
 
-def orphaned(pids: Iterable[int], alive: Iterable[int], folder: Path = SHM) -> set[str]:
-    """Names of processes of the patient that are no more; another of them may still hold some."""
+def orphaned(
+    pids: Iterable[int], alive: Iterable[int], told: Mapping[str, int], folder: Path = SHM
+) -> dict[str, int]:
+    """Names of processes of the patient that are no more, and who made each; another may still hold some.
+
+    `told` are names whose maker has told of them: others bear its pid.
+    """
     gone = set(pids) - set(alive)
-    return {name for name in shm_names(folder) if maker(name) in gone}
+    makers = {name: told.get(name) or maker(name) for name in shm_names(folder)}
+    return {name: pid for name, pid in makers.items() if pid in gone}
 
 
 def remove_shm(names: Iterable[str], folder: Path = SHM) -> None:

@@ -64,7 +64,7 @@ class Watch:
         self._judgement: Judgement | None = None
         self._has_news = False
         self._stop = stop
-        self._orphaned: set[str] = set()
+        self._orphaned: dict[str, int] = {}
         self._orphans_at = 0.0
         self._without_parent: dict[int, float] = {}  # workers, and since when
         self._outlived: set[int] = set()
@@ -112,7 +112,7 @@ class Watch:
         if self._enough_at is None:
             self._enough_at = now
         is_late = now - self._enough_at >= self._plan.late_s
-        return is_late or self.journal.segments.isdisjoint(residue.shm_names())
+        return is_late or self.journal.segments.keys().isdisjoint(residue.shm_names())
 
     def _starved_s(self) -> float:
         """How long the program wanted to run and others had the CPUs: not its fault, up to a point."""
@@ -145,9 +145,10 @@ class Watch:
         if now < self._orphans_at:
             return
         self._orphans_at = now + ORPHANS_S
-        names = residue.orphaned(self.pids, alive)
+        names = residue.orphaned(self.pids, alive, self.journal.segments)
         if len(names) > len(self._orphaned):
-            names -= residue.mapped_names(alive)
+            held = residue.mapped_names(alive)
+            names = {name: pid for name, pid in names.items() if name not in held}
             self._orphaned = max(names, self._orphaned, key=len)
 
     def _note_outlived(self, now: float, alive: list[Process]) -> None:
@@ -291,7 +292,7 @@ class Watch:
         pids = [process.pid for process in processes]
         self.journal.read()
         self.pids |= set(pids) | self.journal.pids
-        self._scale.shm_names |= residue.mapped_names(pids) | self.journal.segments
+        self._scale.shm_names |= residue.mapped_names(pids) | set(self.journal.segments)
         self.sockets = residue.socket_paths(pids)
 
     def seen(self, host_seen: HostSeen, left: tuple[str, ...]) -> Seen:
@@ -315,6 +316,7 @@ class Watch:
             outlived_workers=len(self._outlived),
             left_shm=left if is_own_end else (),
             orphaned_shm=tuple(sorted(self._orphaned)),
+            orphaned_by=len(set(self._orphaned.values())),
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
             is_hung=self._still.seconds >= max(self._after_s / 2, stall.KNOWN_S),

@@ -100,10 +100,13 @@ def test_segments_of_the_programs_own_that_have_filled_the_mount_are_the_cause()
 
 
 def test_what_crew_after_crew_of_workers_leaves_adds_up_while_the_program_runs():
-    names = tuple(f"torch_{pid}_1_0" for pid in range(50, 62))
+    names = tuple(f"tile_{number}" for number in range(12))
 
-    (finding,) = found(trial(loader(strategy="file_system"), ended_by="enough", orphaned_shm=names))
+    def left(by):
+        return trial(loader(), ended_by="enough", orphaned_shm=names, orphaned_by=by)
+
+    (finding,) = found(left(12))
 
     assert finding.severity == "warning"
     assert "12 files of 12 processes that are no more" in finding.message
-    assert not found(trial(loader(strategy="file_system"), ended_by="enough", orphaned_shm=names[:4]))
+    assert not found(left(4))

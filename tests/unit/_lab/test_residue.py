@@ -62,3 +62,11 @@ def test_temporary_files_are_removed_where_they_are_temporary(tmp_path, monkeypa
     residue.remove_temporaries([str(here), str(kept), str(link), str(tmp_path / "gone-already")])
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
     assert kept.is_dir()
+
+
+def test_names_of_processes_that_are_no_more_are_known_by_their_pid_or_by_word_of_their_maker(tmp_path):
+    for name in ("torch_11_5_0", "torch_12_5_0", "tile_1", "tile_2", "others"):
+        (tmp_path / name).touch()
+    told = {"tile_1": 11, "tile_2": 12, "unlinked": 11}
+
+    assert residue.orphaned([11, 12], [12], told, tmp_path) == {"torch_11_5_0": 11, "tile_1": 11}

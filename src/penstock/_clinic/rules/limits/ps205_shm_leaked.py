@@ -125,11 +125,11 @@ def _left(trial: Trial, *, only: str = "") -> Evidence | None:
 
 def _by_crews(trial: Trial) -> Evidence | None:
     """Names left by the workers of pass after pass: what each of them leaves adds up in a running program."""
-    makers = set(map(maker, trial.orphaned_shm))
     crew = max((int(seen.settings.get("num_workers") or 0) for seen in trial.loaders), default=0)
-    if len(makers) <= CREWS * max(1, crew):
+    if trial.orphaned_by <= CREWS * max(1, crew):
         return None
-    named = f"{amounts.count(len(trial.orphaned_shm), 'file')} of {len(makers)} processes that are no more"
+    files = amounts.count(len(trial.orphaned_shm), "file")
+    named = f"{files} of {trial.orphaned_by} processes that are no more"
     return Evidence("left in /dev/shm", named, "observed run")
 
 
