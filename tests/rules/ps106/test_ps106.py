@@ -45,6 +45,12 @@ def test_a_large_dataset_is_told_in_the_first_epoch():
     assert finding.prescription.fix.arguments == {"multiprocessing_context": "fork"}
 
 
+def test_starts_of_a_second_add_up_where_they_are_most_of_many_passes():
+    assert found(spawned(), passes(8, first=1.0, whole=1.2))
+    assert not found(spawned(), passes(4, first=1.0, whole=1.2))  # no more than four seconds in all
+    assert not found(spawned(dataset=big(300 * MB)), passes(1, first=1.0))
+
+
 def test_one_start_with_a_small_dataset_is_what_spawn_costs():
     assert found(spawned(), passes(1)) == []
 

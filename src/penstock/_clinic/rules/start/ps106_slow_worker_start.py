@@ -35,8 +35,9 @@ from penstock._clinic.trying import under
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen, LoaderSeen
 
-# Under this nobody complains, and importing torch alone may take as long on a busy machine.
-NOTICEABLE_S = 2.0
+# Once, under this nobody complains: importing torch alone may take as long on a busy machine. Again and again,
+# less than that is most of a short pass: so long takes the import where torch's files are in memory.
+ONCE_S, AGAIN_S = 2.0, 0.5
 # Of a pass: from here on starting is what the pass does.
 MOST_OF_A_PASS = 0.5
 # In the passes of one process together: a program of two short epochs pays less, and nobody minds.
@@ -73,7 +74,7 @@ class SlowWorkerStart:
             slow = _slow(passes)
             if not slow:
                 continue
-            is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE
+            is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE and max(map(_start, slow)) >= ONCE_S
             is_worst = loader.key == worst and len(slow) > 1
             if is_large or _is_mostly_start(passes) or (is_worst and _is_mostly_start(together)):
                 yield self._finding(loader, slow, _share(passes), is_large=is_large)
@@ -107,7 +108,7 @@ class SlowWorkerStart:
 
 
 def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
-    return [each for each in passes if _start(each) >= NOTICEABLE_S]
+    return [each for each in passes if _start(each) >= AGAIN_S]
 
 
 def _is_mostly_start(passes: list[IteratorSeen]) -> bool:
