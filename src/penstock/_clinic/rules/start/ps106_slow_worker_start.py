@@ -35,8 +35,8 @@ from penstock._clinic.trying import under
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen, LoaderSeen
 
-# Once, under this nobody complains: importing torch alone may take as long on a busy machine. Again and again,
-# less than that is most of a short pass: so long takes the import where torch's files are in memory.
+# Once, under this nobody complains: importing torch alone may take as long on a busy machine. Again and
+# again, less than that is most of a short pass: so long takes the import where torch's files are in memory.
 ONCE_S, AGAIN_S = 2.0, 0.5
 # Of a pass: from here on starting is what the pass does.
 MOST_OF_A_PASS = 0.5
