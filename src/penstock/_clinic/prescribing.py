@@ -24,8 +24,17 @@ def prescribed(finding: Finding, source: Source | None) -> Finding:
     remedy = finding.remedy
     # Options are tried without a patch already, and speeds are compared loader by loader.
     if remedy is None and prescription.fix.name != "set-option" and _is_about_a_failure(finding):
-        remedy = Experiment("the program with this patch", Change(patched={path: new}), drive="script")
+        remedy = _tried(finding, Change(patched={path: new}))
     return dataclasses.replace(finding, prescription=patched, remedy=remedy)
+
+
+def _tried(finding: Finding, change: Change) -> Experiment:
+    """The program with the patch: as it runs, or in the only frame in which the ill shows."""
+    title = "the program with this patch"
+    framed = next((each for each in finding.experiments if each.base), None)
+    if framed is None:
+        return Experiment(title, change, drive="script")
+    return dataclasses.replace(framed, title=title, change=change)
 
 
 def _is_about_a_failure(finding: Finding) -> bool:

@@ -40,6 +40,7 @@ def test_data_that_every_process_makes_anew_is_no_excuse_when_it_is_seen_to_chan
     )
 
     assert "`dataset.data`" in finding.message
+    assert finding.prescription.fix.arguments == {"attribute": "data"}
 
 
 def test_random_samples_are_left_alone():

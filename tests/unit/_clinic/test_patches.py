@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 
 import pytest
@@ -202,10 +203,26 @@ def test_a_stored_sample_is_copied_as_its_kind_is(stored, copied):
             row += self.shift[i]
             return row
     """
-    new = patched(text, "clone-sample", "class Rows", stored=True)
+    new = patched(text, "clone-sample", "class Rows")
     assert f"row = {copied}" in new
     assert "row += self.shift[i]\n" in new
     assert ("import copy" in new) == ("deepcopy" in copied)
+
+
+def test_what_is_known_to_change_is_copied_before_it_is_handed_on_and_nothing_else_is():
+    text = """
+    class Rows(Dataset):
+        def __init__(self):
+            self.rows = torch.zeros(4, 2)
+
+        def __getitem__(self, i):
+            return {"row": self.transform(self.rows[i]), "size": len(self.rows[i]), "label": self.labels[i]}
+    """
+    new = patched(text, "clone-sample", "class Rows", attribute="rows")
+    assert (
+        '"row": self.transform(self.rows[i].clone()), "size": len(self.rows[i]), "label": self.labels[i]'
+        in new
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,6 +352,16 @@ def test_a_prescription_gets_its_patch_and_the_trial_of_it():
     done = prescribed(finding(Fix("main-guard", Site(FILE, 2))), SOURCE)
     assert done.prescription.patch.startswith(f"--- {FILE}\n+++ {FILE}\n@@ -1,3 +1,6 @@\n")
     assert list(done.remedy.change.patched) == [FILE]
+
+
+def test_a_patch_is_tried_in_the_frame_in_which_the_ill_shows():
+    frame = Experiment(
+        "t", Change(mends=("copy-samples",)), base=Change(settings={"num_workers": 0}), epochs=2
+    )
+    ill = dataclasses.replace(finding(Fix("main-guard", Site(FILE, 2))), experiments=(frame,))
+    remedy = prescribed(ill, SOURCE).remedy
+    assert (remedy.base, remedy.epochs, remedy.drive) == (frame.base, 2, frame.drive)
+    assert not remedy.change.mends
 
 
 def test_an_option_is_tried_without_its_patch():

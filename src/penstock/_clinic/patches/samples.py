@@ -7,13 +7,24 @@ import libcst as cst
 from penstock._clinic.finding import Fix
 from penstock._clinic.patches.page import Page, PatchImpossible, dotted, with_imports
 
+# Calls that copy what they are given, or only read it.
+_COPIES = frozenset({"copy", "deepcopy", "clone", "array", "tensor", "int", "float", "len"})
+
 
 def clone_sample(page: Page, fix: Fix) -> str:
-    """Copy what `__getitem__` takes out of an attribute of the dataset."""
+    """Copy what `__getitem__` takes out of an attribute of the dataset.
+
+    `name` is the variable that is given it, `attribute` the one it is taken out of, where they are known.
+    """
     assert fix.site is not None
     method = page.method(fix.site.line, "__getitem__")
-    wanted = fix.arguments.get("name")
-    taken = [each for each in page.all(cst.Subscript, method) if _is_stored(page, each, wanted)]
+    wanted, attribute = fix.arguments.get("name"), fix.arguments.get("attribute")
+    taken = [
+        each
+        for each in page.all(cst.Subscript, method)
+        if _is_stored(page, each, wanted, handed_on=attribute is not None)
+        and attribute in {None, dotted(each.value).rpartition(".")[2]}
+    ]
     if not taken:
         raise PatchImpossible("no stored sample is taken there")
     owner = page.at(cst.ClassDef, fix.site.line)
@@ -28,14 +39,14 @@ def clone_sample(page: Page, fix: Fix) -> str:
     return (with_imports(module, "import copy") if imports else module).code
 
 
-def _is_stored(page: Page, node: cst.Subscript, wanted: str | None) -> bool:
-    """`self.x[i]` that is returned or named, and not yet copied."""
+def _is_stored(page: Page, node: cst.Subscript, wanted: str | None, *, handed_on: bool) -> bool:
+    """`self.x[i]` that is returned or named, or `handed_on` to a call, and not yet copied."""
     if not dotted(node.value).startswith("self."):
         return False
     for each in page.above(node):
         if isinstance(each, cst.Attribute | cst.Subscript | cst.AugAssign | cst.Comparison):
             return False
-        if isinstance(each, cst.Call):
+        if isinstance(each, cst.Call) and (not handed_on or dotted(each.func).rpartition(".")[2] in _COPIES):
             return False
         if isinstance(each, cst.Assign):
             return wanted is None or dotted(each.targets[0].target) == wanted

@@ -98,7 +98,7 @@ class SampleMutatedInPlace:
             prescription=Prescription(
                 change="change a copy of the stored sample: `.clone()` (tensor), `.copy()` (array) before it",
                 expect="each epoch begins with the same data, whatever the number of workers",
-                fix=Fix("clone-sample", loader.dataset.site, {"stored": True}),
+                fix=Fix("clone-sample", loader.dataset.site, _changed(drift)),
             ),
             evidence=tuple(_evidence(drift)),
             where=loader.dataset.site or loader.site,
@@ -120,6 +120,12 @@ def _without_workers(facts: Facts, loader: LoaderSeen) -> Trial | None:
     if observed is not None and observed.plan.drive == "loader":
         return observed if not any(seen.workers for seen in observed.of(loader.key)) else None
     return facts.at(loader.key, 0)
+
+
+def _changed(drift: _Drift) -> dict[str, str]:
+    """The attribute that changes, where it is one: "numeric" of "dataset.dataset.numeric[3]"."""
+    names = {_SUBSCRIPT.sub("", path).rpartition(".")[2] for path in drift.paths}
+    return {"attribute": names.pop()} if len(names) == 1 else {}
 
 
 def _evidence(drift: _Drift) -> Iterator[Evidence]:
