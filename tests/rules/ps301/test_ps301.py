@@ -90,6 +90,29 @@ def test_a_longer_epoch_of_samples_that_have_nothing_in_common_is_only_suspected
     assert (finding.severity, finding.confidence) == ("info", "suspected")
 
 
+def test_parts_of_a_long_stream_that_each_worker_shuffles_are_found():
+    parts = (range(100), range(80, 180))
+    observed = streamed(*parts, iterators=(passed(samples=2000),))
+
+    (finding,) = found(observed, alone(1000))
+
+    assert finding.severity == "error"
+    assert finding.message.endswith("an epoch has 2,000 samples, and 1,000 without workers")
+
+
+def test_parts_of_a_long_stream_that_repeats_itself_are_only_suspected():
+    first, second = ([number % 90 + start for number in range(100)] for start in (0, 60))
+    observed = streamed(first, second, iterators=(passed(samples=2000),))
+
+    assert found(observed, alone(1000))[0].severity == "info"
+
+
+def test_draws_from_more_than_an_epoch_has_are_only_suspected():
+    observed = streamed(range(100), range(80, 180), iterators=(passed(samples=300),))
+
+    assert found(observed, alone(150))[0].severity == "info"
+
+
 def test_a_map_style_dataset_is_another_matter():
     same = (*samples(range(10), worker=0), *samples(range(10), worker=1))
 

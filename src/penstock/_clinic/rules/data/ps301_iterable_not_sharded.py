@@ -9,9 +9,9 @@ it is in. An epoch then brings every sample `num_workers` times, takes as much l
 
 ## How we know
 The contents of what each worker yields in one pass: the same stream from all of them, or the same set in
-another order, beyond the repetitions that the data itself has. Where random augmentation hides that, a whole
-epoch with workers brings exactly `num_workers` times the samples of one without. The experiment shards the
-stream among the workers.
+another order, beyond the repetitions that the data itself has. Where random augmentation hides that, or a
+long stream is shuffled in each worker and only parts of it were seen, a whole epoch with workers brings
+exactly `num_workers` times the samples of one without. The experiment shards the stream among the workers.
 
 ## What to do
 Let `__iter__` yield its share: `itertools.islice(stream, info.id, None, info.num_workers)` with
@@ -45,6 +45,11 @@ COMMON = 0.6
 # have much in common too. Streams of the same order need less of it.
 VARIED = 0.9
 LOOSELY_VARIED = 0.3
+# Of a long stream that is shuffled only parts are seen, which have less in common; shards still have nothing.
+# So many samples, and so many more for each that repeats itself within a worker: chance brings two workers
+# of such data twice as many.
+LEAST_SHARED = 10
+BEYOND_REPEATS = 4
 # A whole epoch with workers is this much longer than one without, at least, when two of them repeat it.
 LONGER = 1.5
 
@@ -150,8 +155,7 @@ def _repeat(told: list[Reading], trial: Trial) -> _Repeat:
 
 def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
     """A whole epoch that is exactly `num_workers` times as long as one without workers."""
-    zero = facts.at(loader.key, 0)
-    alone = _whole(zero, loader)
+    alone = _whole(facts.at(loader.key, 0), loader)
     for seen in trial.of(loader.key):
         workers = len(seen.workers)
         together = seen.samples if seen.end == "exhausted" else 0
@@ -164,9 +168,26 @@ def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
                 Evidence("samples in an epoch", f"{together:,} with {workers} workers", "observed run"),
                 Evidence("samples in an epoch without workers", f"{alone:,}", "ladder"),
             ),
-            is_certain=zero is not None and _has_common_parts(trial, loader, seen.number),
+            is_certain=_has_common_parts(trial, loader, seen.number)
+            or _is_one_stock(facts, trial, loader, seen.number, alone),
         )
     return None
+
+
+def _is_one_stock(facts: Facts, trial: Trial, loader: LoaderSeen, number: int, alone: int) -> bool:
+    """Whether workers take the samples of one epoch, in orders of their own, as far as parts of it tell."""
+    known = {seen.digest for each in facts.trials for seen in samples(each, loader.key)}
+    if len(known) > alone:
+        return False  # they draw from more than an epoch has
+    lines = list(streams(trial, loader.key, number).values())
+    return len(lines) > 1 and all(_share(*pair) for pair in itertools.pairwise(lines))
+
+
+def _share(one: Reading, other: Reading) -> bool:
+    """Whether two streams have more in common than each has with itself."""
+    first, second = set(one.values()), set(other.values())
+    repeats = len(one) - len(first) + len(other) - len(second)
+    return len(first & second) >= LEAST_SHARED + BEYOND_REPEATS * repeats
 
 
 def _has_common_parts(trial: Trial, loader: LoaderSeen, number: int) -> bool:
