@@ -21,6 +21,7 @@ DEEPEST = 8  # steps from the root
 WIDEST = 64  # elements of one container; the others are like them
 _CLASSES_DEEP = 3  # steps from the root to an object whose class is looked at
 _CODE_DEEP = 2  # steps from a class to functions and classes that it uses, and from these to theirs
+_DECORATORS = 8  # of one function
 _GLOBALS_MOST, _GLOBALS_DEEP = 300, 3  # of what hangs on one global
 _OPAQUE = frozenset({"logging", "threading", "_thread", "asyncio", "multiprocessing", "argparse", "weakref"})
 
@@ -146,13 +147,13 @@ class Used(NamedTuple):
     """A name outside of an object that the methods of its class use."""
 
     path: str
-    holder: Any  # the namespace of a module, or a class
+    holder: Any  # the namespace of a module, a class, or a cell of a decorator's closure
     name: str
     value: Any
 
 
 def used_globals(kind: type) -> Iterator[Used]:
-    """Module-level names that the methods of a class use, and attributes of the class itself.
+    """Module-level names that the methods of a class use, what their decorators keep, and class attributes.
 
     Functions, classes and objects of the user's among them are looked into as well, some steps further.
     """
@@ -183,16 +184,32 @@ def is_users(code: Any) -> bool:
 
 def _used_by(code: Any) -> Iterator[Used]:
     if isinstance(code, types.FunctionType):
-        for name in code.__code__.co_names:
-            if name in code.__globals__:
-                path = f"{code.__module__}.{name}"
-                yield Used(path, code.__globals__, name, code.__globals__[name])
+        yield from _used_by_function(code)
         return
     for cls in code.__mro__:
         for name, member in list(vars(cls).items()):
             function = getattr(member, "__func__", getattr(member, "fget", member))
-            function = getattr(function, "__wrapped__", function)
             if isinstance(function, types.FunctionType):
-                yield from _used_by(function)
+                yield from _used_by_function(function)
             if not name.startswith("__") and not isinstance(member, types.FunctionType):
                 yield Used(f"{cls.__qualname__}.{name}", cls, name, member)
+
+
+def _used_by_function(function: Any) -> Iterator[Used]:
+    """Of a function that decorators wrap: what each of them keeps, and what the innermost uses."""
+    for _ in range(_DECORATORS):
+        inner = getattr(function, "__wrapped__", None)
+        if not isinstance(inner, types.FunctionType):
+            break
+        yield from _kept_by(function)
+        function = inner
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            path = f"{function.__module__}.{name}"
+            yield Used(path, function.__globals__, name, function.__globals__[name])
+
+
+def _kept_by(wrapper: types.FunctionType) -> Iterator[Used]:
+    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=False))
+    for step, value in _closure(wrapper):
+        yield Used(f"{wrapper.__qualname__}{step}", cells[step[2:-1]], "cell_contents", value)

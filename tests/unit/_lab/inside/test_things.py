@@ -277,3 +277,33 @@ def test_a_lock_that_is_held_is_said_so():
     free = found(Holder(lock=lock))["dataset.lock"]
 
     assert (held["detail"], free["detail"]) == ("held", "")
+
+
+def exclusive(guard):
+    def wrap(function):
+        @functools.wraps(function)
+        def inner(*arguments):
+            with guard:
+                return function(*arguments)
+
+        return inner
+
+    return wrap
+
+
+def test_what_a_decorator_keeps_for_a_method_is_reached_and_can_be_replaced():
+    lock, free = threading.Lock(), threading.Lock()
+
+    class Client:
+        @exclusive(lock)
+        def get(self):
+            return "tile"
+
+    held = Holder(client=Client())
+
+    assert [path for path, value, _ in reachable(held, "dataset") if value is lock] == [
+        f"{Client.get.__qualname__}.<guard>"
+    ]
+    assert swap(held, lambda value: value is lock, lambda _: free) == 1
+    with lock:
+        assert held.client.get() == "tile"
