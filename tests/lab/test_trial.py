@@ -294,6 +294,18 @@ def test_a_loader_that_comes_after_a_long_epoch_is_driven_all_the_same(tmp_path)
     assert [seen.batches for seen in trial.of("late.py:11#0")] == [6]
 
 
+def test_short_passes_bring_the_program_to_what_lies_behind_them(tmp_path):
+    path = tmp_path / "late.py"
+    path.write_text(LATE_LOADER)
+
+    trial = run(find(str(path)), Plan(short=2, epochs=5, max_s=PATIENT_S))
+    assert [(seen.loader, seen.batches) for seen in trial.iterators][-1] == ("late.py:11#0", 2)
+    assert max(seen.batches for seen in trial.iterators) == 2
+
+    driven = run(find(str(path)), Plan(drive="loader", loader="late.py:11#0", short=2, max_s=PATIENT_S))
+    assert [seen.batches for seen in driven.of("late.py:11#0")] == [6]  # our own loop goes through all of it
+
+
 def test_a_loader_can_be_driven_before_its_turn_if_it_was_made_beforehand(tmp_path):
     path = tmp_path / "late.py"
     path.write_text(LATE_LOADER + "for _ in DataLoader(list(range(3))):\n    pass\n")

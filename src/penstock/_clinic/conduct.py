@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from penstock._clinic import experiment as judge
 from penstock._clinic.again import by_line
 from penstock._clinic.finding import Evidence, Experiment, Finding, Proof
-from penstock._clinic.pace import pace
+from penstock._clinic.pace import pace, work
 from penstock._clinic.summary import unreached
 from penstock._clinic.trials import Trials
 from penstock._lab.plan import Change, Plan
@@ -26,6 +26,8 @@ SOON_S = 3.0
 TIMED_S = 3.0
 # Where epochs are compared that begin in another way, a trial should see more than one, unless they are long.
 FEWEST_EPOCHS, LONGEST_S = 2.5, 12.0
+# Batches of each worker, fewer of which tell no speed: where one takes long, a trial takes longer.
+FEWEST_BATCHES = 3.5
 # A first round of a comparison this far below what is asked for is not repeated.
 HOPELESS = 0.75
 
@@ -132,6 +134,7 @@ class Bench:
             epochs=experiment.epochs,
             loader_s=LOADER_S,
             max_s=self.observed.plan.max_s,
+            short=self.observed.plan.short,
         )
         return plan.plus(self.cure).plus(experiment.base)
 
@@ -227,7 +230,8 @@ class Bench:
         if experiment.drive == "script":
             plan = self._scripted(finding, experiment)
         long_s = self._epochs_s(plan, experiment.epochs)
-        return dataclasses.replace(plan, loader_s=max(TIMED_S, long_s), late_s=0.0, digests=False)
+        loader_s = max(timed_s(self.observed, plan.loader), long_s)
+        return dataclasses.replace(plan, loader_s=loader_s, late_s=0.0, digests=False)
 
     def _epochs_s(self, plan: Plan, epochs: int) -> float:
         """What some epochs take, where what comes between them is to be timed; of long ones not all."""
@@ -235,6 +239,12 @@ class Bench:
             return 0.0
         epoch_s = pace(by_line(self.observed), plan.loader).epoch_s
         return min(FEWEST_EPOCHS * epoch_s, LONGEST_S)
+
+
+def timed_s(observed: Trial, key: str | None) -> float:
+    """Seconds of batches that tell a loader's speed."""
+    batch_s = work(by_line(observed), key).batch_s if key is not None else 0.0
+    return max(TIMED_S, min(FEWEST_BATCHES * batch_s, LONGEST_S))
 
 
 def _is_silent(finding: Finding) -> bool:

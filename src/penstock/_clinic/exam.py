@@ -7,7 +7,8 @@
 
 1. The program runs as it is, watched. A program that comes to no loader ends here: could-not-run.
 2. Each loader that it used climbs those rungs of the ladder that can tell something. One that it made
-   beforehand and did not come to, often for validation after a long epoch, is looked at ahead.
+   beforehand and did not come to, often for validation after a long epoch, is looked at ahead. A program that
+   did not come to a second epoch runs once more with short ones: what shows only later is seen there.
 3. Rules read the facts; one that raises is noted and cannot stop the exam.
 4. Each finding is tested by its experiments, the most important first, while there is time.
 5. When a cure of what stopped the program is verified, the program runs again with it in place: what the
@@ -27,7 +28,8 @@ from typing import Any
 
 from penstock._clinic import experiment as judge
 from penstock._clinic import failures, ignore, ladder, reasons, summary
-from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, made_at
+from penstock._clinic.again import by_line
+from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, made_at, timed_s
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
 from penstock._clinic.hang import timed_out
@@ -65,6 +67,11 @@ PATIENCE = 3.0
 LAYERS = 3
 # The ladder may take this much of the budget; the rest is for experiments.
 LADDER_SHARE = 0.5
+# Batches of a pass, and passes, of a program whose own epochs are too long to see a second one; and for how
+# long it is watched so.
+SHORT, SHORT_EPOCHS, SHORT_S = 10, 4, 8.0
+# What a pass that was cut short can tell of, besides failures: nothing that counts batches.
+LATER = frozenset({"stale-dataset-in-workers"})
 # So many loaders are looked at that the program made and did not come to in time.
 AHEAD = 2
 # Where less than this is free, two trials at a time would be each other's illness.
@@ -241,10 +248,28 @@ class Exam:
             if not layer:
                 break
             layers.append(layer)
+        later = self._later(layers, observed)
         layers[0] += self._slowness(observed)
-        self._try_ours(layers, observed)
+        self._try_ours(layers, observed)  # which comes no further than the program did
+        layers[0] += later
         self._find_where_it_begins(layers, observed)
         return layers
+
+    def _later(self, layers: list[list[Finding]], observed: Trial) -> list[Finding]:
+        """What shows only after the first epoch, in a program that did not come so far: see `SHORT`."""
+        if not _is_cut_short(observed) or not self.options.experiments or self.options.quick:
+            return []
+        self.trials.rejoin()
+        plan = dataclasses.replace(
+            observed.plan, short=SHORT, epochs=SHORT_EPOCHS, loader_s=SHORT_S, late_s=SHORT_S, min_s=0.0
+        )
+        later = self.trials.run(plan, f"the same with epochs of {SHORT} batches")
+        if later is None:
+            return []
+        bench = self._bench(later, Change())
+        is_news = _is_news(layers)
+        facts = Facts(self.source, later, tuple(self.rungs))
+        return self._tested(bench, self._found(facts, lambda each: is_news(each) and _is_of_later(each)))
 
     def _slowness(self, observed: Trial) -> list[Finding]:
         """What makes a program slow that otherwise goes well: last, for it takes the longest to measure."""
@@ -456,7 +481,7 @@ def _rung_plan(key: str, workers: int, observed: Trial, *, is_timed: bool) -> Pl
         loader=key,
         change=Change(settings={"num_workers": workers, **_patience(observed)}),
         epochs=RUNG_EPOCHS,
-        loader_s=TIMED_S if is_timed else LOADER_S,
+        loader_s=timed_s(observed, key) if is_timed else LOADER_S,
         max_s=observed.plan.max_s,
     )
 
@@ -486,6 +511,18 @@ def _early(loader: LoaderSeen) -> str:
 
 def _is_no_slowness(finding: Finding) -> bool:
     return not is_about_speed(finding)
+
+
+def _is_cut_short(observed: Trial) -> bool:
+    """Whether a program that does well was not seen beyond its first epoch."""
+    if observed.outcome != "ok" or observed.ended_by != "enough":
+        return False
+    own = by_line(observed)
+    return not any(len(own.of(loader.key)) > 1 for loader in own.loaders)
+
+
+def _is_of_later(finding: Finding) -> bool:
+    return finding.cause in LATER or finding.stopped_at_s is not None
 
 
 def _is_news(layers: Sequence[Sequence[Finding]]) -> Callable[[Finding], bool]:

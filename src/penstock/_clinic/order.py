@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock._clinic.causes import GRAVITY, LEADS_TO
 from penstock._clinic.finding import Finding
+from penstock._clinic.settle import is_about_speed
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 _STATUS = {"verified": 0, "not-tested": 1, "refuted": 2}
@@ -42,7 +43,7 @@ def _numbered(layers: Sequence[Sequence[Finding]]) -> Iterator[tuple[int, int, F
 
 
 def _rank(finding: Finding, layer: int) -> tuple[float, ...]:
-    status = _STATUS[finding.proof.status]
+    status = _STATUS["refuted" if _was_tried_in_vain(finding) else finding.proof.status]
     is_likely = status == 0 or (finding.confidence != "suspected" and finding.proof.status != "refuted")
     stopped = finding.stopped_at_s
     return (
@@ -77,7 +78,14 @@ def leads_to(root: Finding, symptom: Finding) -> bool:
         and (None in {root.loader, symptom.loader} or _line(root) == _line(symptom))
         and (root.severity != "info" or symptom.severity == "info")
         and root.proof.status != "refuted"
+        and not _was_tried_in_vain(root)
     )
+
+
+def _was_tried_in_vain(finding: Finding) -> bool:
+    """Whether a gain was looked for and none was seen: what else slows the loader down is as likely."""
+    proof = finding.proof
+    return is_about_speed(finding) and proof.status == "not-tested" and bool(proof.experiment)
 
 
 def _line(finding: Finding) -> str:

@@ -71,9 +71,9 @@ class Trials:
 
     def _prepare_s(self, plan: Plan) -> float:
         """What comes before batches: a loader for validation is reached later than one for training."""
-        return (
-            self._reached.get(plan.loader or "", self.prepare_s) if plan.drive == "loader" else self.prepare_s
-        )
+        if plan.drive != "loader" or plan.short is not None:
+            return self.prepare_s
+        return self._reached.get(plan.loader or "", self.prepare_s)
 
     def has_time(self, plan: Plan, *, times: int = 1, reserve_s: float = 0.0) -> bool:
         """Whether so many trials like this fit into what is left."""
@@ -149,7 +149,7 @@ class Trials:
 
     def _is_like(self, trial: Trial, plan: Plan) -> bool:
         other = trial.plan
-        if other.drive != plan.drive:
+        if other.drive != plan.drive or other.short != plan.short:
             return False
         one, two = self.effective(other), self.effective(plan)
         if one != two:

@@ -47,6 +47,8 @@ class Plan:
     change: Change = field(default_factory=Change)
     max_batches: int | None = None  # of the driven loader, in each epoch
     epochs: int = 1  # that the observer drives; for "script": epochs of one loader after which it is enough
+    # The program's own passes end after so many batches, so that it comes to what lies behind them.
+    short: int | None = None
     extra_batches: int = 3  # "script": enough when so many batches past the last of these epochs were seen
     min_s: float = 0.0  # "script": not enough before so long in batches, so that short epochs show their cost
     max_s: float = 30.0  # from start to end, imports included

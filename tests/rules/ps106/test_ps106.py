@@ -47,7 +47,8 @@ def test_a_large_dataset_is_told_in_the_first_epoch():
 
 def test_starts_of_a_second_add_up_where_they_are_most_of_many_passes():
     assert found(spawned(), passes(8, first=1.0, whole=1.2))
-    assert not found(spawned(), passes(4, first=1.0, whole=1.2))  # no more than four seconds in all
+    (told,) = found(spawned(), passes(4, first=1.0, whole=1.2))
+    assert told.severity == "info"  # no more than four seconds in all
     assert not found(spawned(dataset=big(300 * MB)), passes(1, first=1.0))
 
 
@@ -88,8 +89,8 @@ def test_loaders_for_training_and_validation_pay_together():
 
     (finding,) = SlowWorkerStart().check(facts(observed))
 
-    assert finding.loader == train.key
-    assert found(train, starts[:2]) == []
+    assert (finding.loader, finding.severity) == (train.key, "warning")
+    assert [each.severity for each in found(train, starts[:2])] == ["info"]
 
 
 def test_one_start_of_each_loader_is_what_spawn_costs():

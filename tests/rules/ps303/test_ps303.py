@@ -44,7 +44,7 @@ def test_an_attribute_that_persistent_workers_do_not_see_is_found():
     assert finding.confidence == "observed"
     assert finding.message == (
         "persistent workers of `train_loader` do not see that the program changed `dataset.epoch` (0 → 1): "
-        "they keep the dataset of the first epoch"
+        "they keep their copy of the first epoch"
     )
     assert finding.prescription.change.startswith("persistent_workers=True → persistent_workers=False")
     assert finding.experiments[0].change.mends == ("fresh-attributes",)

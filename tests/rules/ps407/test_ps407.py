@@ -36,7 +36,8 @@ def test_a_short_pause_or_two_are_left_alone():
 
 def test_an_epoch_or_two_restart_nothing_that_anybody_minds():
     assert not found(SICK.but(passes=1))
-    assert not found(SICK.but(passes=2))
+    (told,) = found(SICK.but(passes=2))
+    assert told.severity == "info"
 
 
 def test_two_epochs_with_a_very_long_start_do():

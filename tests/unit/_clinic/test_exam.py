@@ -436,3 +436,22 @@ def test_a_loader_that_the_program_did_not_come_to_is_looked_at_ahead():
     _, lab = exam(lambda plan: dataclasses.replace(observed, ended_by="itself"))
 
     assert not any(plan.is_early for plan in lab.plans)  # it has ended without that loader
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "passes", "is_run"),
+    [("enough", 1, True), ("itself", 1, False), ("enough", 2, False)],
+)
+def test_a_program_that_was_not_seen_beyond_its_first_epoch_runs_once_more_with_short_ones(
+    ended_by, passes, is_run
+):
+    seen = tuple(passed(number=number) for number in range(passes))
+    cut = dataclasses.replace(WELL, iterators=seen, ended_by=ended_by)
+    is_short = Rule("stale-dataset-in-workers", lambda facts: facts.observed.plan.short is not None)
+    counts = Rule("wrong-length", lambda facts: facts.observed.plan.short is not None)
+
+    report, lab = exam(lambda plan: cut, [is_short, counts])
+
+    assert any(plan.short for plan in lab.plans) == is_run
+    # A pass that was cut short tells nothing of lengths.
+    assert [each.cause for each in report.findings] == (["stale-dataset-in-workers"] if is_run else [])

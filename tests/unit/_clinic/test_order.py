@@ -124,3 +124,14 @@ def test_what_leads_to_what_has_no_circle():
 def test_of_two_silent_errors_the_graver_comes_first():
     found = [finding("rng-repeated", proof=VERIFIED), finding("stop-iteration-truncates", proof=VERIFIED)]
     assert causes(found) == ["stop-iteration-truncates", "rng-repeated"]
+
+
+def test_a_gain_that_was_looked_for_in_vain_explains_nothing():
+    tried = Proof("not-tested", "one thread: too few rounds could be timed")
+    found = [
+        finding("thread-oversubscription", "info", proof=tried, loader="a"),
+        finding("transform-bound", "info", loader="a"),
+    ]
+    assert causes(found) == ["transform-bound", "thread-oversubscription"]
+    untried = [finding("thread-oversubscription", "info", loader="a"), found[1]]
+    assert causes(untried) == ["thread-oversubscription", "transform-bound"]

@@ -1,8 +1,9 @@
-"""Attributes of the dataset that have changed since the first pass, when persistent workers were started.
+"""What samples are made with that has changed since the first pass, when persistent workers were started.
 
-Plain values are compared, and the contents of containers and arrays that are not large; of functions and
-objects near the top, whether they are still the same. With workers nobody but the program touches the
-consumer's own copy.
+That is attributes of the dataset and of the collate function, and plain values of globals and classes that
+their code uses. Plain values are compared, and the contents of containers and arrays that are not large; of
+functions and objects near the top, whether they are still the same. With workers nobody but the program
+touches the consumer's own copy.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import itertools
 import types
 import zlib
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
-from penstock._lab.inside.walk import walk
+from penstock._lab.inside.walk import Step, Used, is_users, used_globals, walk
 
 _SIMPLE = (int, float, bool, str, type(None))
 _CONTAINERS = (list, tuple, dict, set)
 _MOST = 200  # attributes that are looked at
 _NEAR = 2  # steps from the dataset to an object that may have been replaced
+_PARTS, _DEEP = 2_000, 4  # of the dataset that are walked through, and of the collate function
+_CLASSES = 3  # steps from the dataset to an object whose class may use globals
+_GLOBAL_PARTS, _GLOBAL_DEEP = 100, 2
 _LARGEST = 16 << 20  # bytes of an array whose contents are compared
 _ELEMENTS = 50_000  # of a container, and of those in it, that are compared
 _SEEN = "_penstock_attributes"
@@ -33,14 +38,14 @@ def changed(loader: Any) -> dict[str, str]:
     before = loader.__dict__.get(_SEEN)
     is_anew = loader.persistent_workers and getattr(loader, "_iterator", None) is None
     if before is None or is_anew:
-        loader.__dict__[_SEEN] = told(loader.dataset)
+        loader.__dict__[_SEEN] = told(loader.dataset, loader.collate_fn)
         return {}
-    return news(before, loader.dataset)
+    return news(before, loader.dataset, loader.collate_fn)
 
 
-def news(before: Told, dataset: Any) -> dict[str, str]:
+def news(before: Told, dataset: Any, collate_fn: Any) -> dict[str, str]:
     """What has changed since it was `told`, by path: "0 → 1"."""
-    now = told(dataset)
+    now = told(dataset, collate_fn)
     both = [path for path in now if path in before and not _is_same(before[path], now[path])]
     # A part of something that was replaced is told with it.
     return {
@@ -50,14 +55,47 @@ def news(before: Told, dataset: Any) -> dict[str, str]:
     }
 
 
-def told(dataset: Any) -> Told:
+def told(dataset: Any, collate_fn: Any) -> Told:
     """By path: the value, which is kept so that no other gets its identity, and what changes in place."""
     found: Told = {}
-    for path, value, depth in walk(dataset, "dataset", most=2_000, deepest=4):
+    for path, value, depth in parts(dataset, collate_fn):
         is_near = 0 < depth <= _NEAR and "[" not in path
         if (isinstance(value, _SIMPLE) or is_near) and len(found) < _MOST:
             found[path] = (value, _mark(value))
+    # Of what others use too, plain values alone: a container there may be a cache, or a record that grows.
+    for used in outside(dataset, collate_fn):
+        for path, value, _ in walk(used.value, used.path, most=_GLOBAL_PARTS, deepest=_GLOBAL_DEEP):
+            if isinstance(value, _SIMPLE) and len(found) < _MOST:
+                found[path] = (value, _mark(value))
     return found
+
+
+def parts(dataset: Any, collate_fn: Any) -> Iterator[Step]:
+    """Everything on the dataset and on the collate function."""
+    yield from walk(dataset, "dataset", most=_PARTS, deepest=_DEEP)
+    if getattr(collate_fn, "__self__", None) is not dataset:  # else it was shown
+        yield from walk(collate_fn, "collate_fn", most=_PARTS, deepest=_DEEP)
+
+
+def outside(dataset: Any, collate_fn: Any) -> Iterator[Used]:
+    """Globals and attributes of classes that the code of both uses."""
+    seen: set[str] = set()
+    for code in _code(dataset, collate_fn):
+        for used in used_globals(code):
+            is_code = isinstance(used.value, (type, types.ModuleType, types.FunctionType))
+            if used.path not in seen and not is_code:
+                seen.add(used.path)
+                yield used
+
+
+def _code(dataset: Any, collate_fn: Any) -> Iterator[Any]:
+    """Classes and functions of the user's that make samples and batches."""
+    found: dict[Any, None] = {}
+    for _, value, depth in parts(dataset, collate_fn):
+        code = value if isinstance(value, types.FunctionType) else type(value)
+        if depth <= _CLASSES and not isinstance(value, type) and is_users(code):
+            found[code] = None
+    yield from found
 
 
 def _mark(value: Any) -> Mark:

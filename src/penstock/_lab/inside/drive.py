@@ -109,6 +109,11 @@ class Drive:
 
     # ---- the program's own loop ----------------------------------------------------------------
 
+    def is_short(self, batches: int) -> bool:
+        """Whether a pass of the program's own has been long enough."""
+        most = self._observer.plan.short
+        return most is not None and batches >= most and not self._is_driving and not _is_worker()
+
     def batch(self, context: Context) -> None:
         """A batch was handed to the program."""
         if self._is_enough or self._is_driving or _is_worker() or self._is_ahead:

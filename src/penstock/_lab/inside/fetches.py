@@ -76,26 +76,26 @@ def _begin(observer: Observer, fetcher: Any) -> None:
     if context.worker >= 0:  # a persistent worker makes a new fetcher for each pass
         context = context._replace(number=context.number + observer.fetchers)
     watch = fetcher.__dict__[_WATCH] = Fetches(observer, context, fetcher)
-    dataset = observer.mends.of_pass(fetcher.dataset, context.number)
+    dataset = observer.mends.of_pass(fetcher.dataset, context.number, fetcher.collate_fn)
     if not watch.is_stream:
         fetcher.dataset = dataset
     if context.worker >= 0:
-        begin_pass(observer, context, dataset)
+        begin_pass(observer, context, dataset, fetcher.collate_fn)
 
 
 @quiet
-def begin_pass(observer: Observer, context: Context, dataset: Any) -> None:
+def begin_pass(observer: Observer, context: Context, dataset: Any, collate_fn: Any) -> None:
     """In a worker: a pass begins; which attributes of its copy are not as in its first?"""
     observer.fetchers += 1
     if observer.fetchers == 1:
-        observer.attributes = attributes.told(dataset)
+        observer.attributes = attributes.told(dataset, collate_fn)
     elif observer.fetchers <= _MOST_NEWS:
         observer.log.write(
             "news",
             loader=context.loader,
             number=context.number,
             worker=context.worker,
-            changed=attributes.news(observer.attributes, dataset),
+            changed=attributes.news(observer.attributes, dataset, collate_fn),
         )
 
 

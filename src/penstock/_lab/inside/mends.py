@@ -157,11 +157,13 @@ class Mends:
         for mend in self._all:
             self._try(mend, mend.in_worker, dataset)
 
-    def of_pass(self, dataset: Any, number: int) -> Any:
+    def of_pass(self, dataset: Any, number: int, collate_fn: Any) -> Any:
         """A pass begins; the dataset to use."""
         for mend in self._all:
             if _is_plain(mend.of_pass):
                 continue
+            if isinstance(mend, of_datasets.FreshAttributes):
+                mend.with_(collate_fn)
             try:
                 dataset = mend.of_pass(dataset, number)
                 self._tell(mend.name, "")

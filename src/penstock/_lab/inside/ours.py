@@ -95,4 +95,4 @@ def _begin(observer: Observer, fetcher: Any) -> None:
     seat = _StreamSeat(fetcher) if is_stream else _MapSeat(fetcher)
     fetcher.__dict__[_WATCH] = (fetches.Fetches(observer, context, seat), seat)
     if info is not None:
-        fetches.begin_pass(observer, context, seat.dataset)
+        fetches.begin_pass(observer, context, seat.dataset, None)

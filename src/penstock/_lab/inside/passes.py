@@ -260,8 +260,9 @@ class Pass:
         self._since = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether a mend ends the pass here."""
-        if not self._observer.mends.is_over(self.batches):
+        """Whether the plan or a mend ends the pass here."""
+        observer = self._observer
+        if not observer.drive.is_short(self.batches) and not observer.mends.is_over(self.batches):
             return False
         self.stopped(StopIteration())
         return True

@@ -203,10 +203,19 @@ def _used_by_function(function: Any) -> Iterator[Used]:
             break
         yield from _kept_by(function)
         function = inner
-    for name in function.__code__.co_names:
+    for name in _names(function.__code__):
         if name in function.__globals__:
             path = f"{function.__module__}.{name}"
             yield Used(path, function.__globals__, name, function.__globals__[name])
+
+
+def _names(code: types.CodeType) -> dict[str, None]:
+    """Names that code uses, also in its comprehensions and inner functions; in order, each once."""
+    found = dict.fromkeys(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            found |= _names(part)
+    return found
 
 
 def _kept_by(wrapper: types.FunctionType) -> Iterator[Used]:

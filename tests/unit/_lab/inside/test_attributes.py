@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,7 +30,7 @@ class Data:
 
 @pytest.fixture
 def loader():
-    made = SimpleNamespace(dataset=Data(), _iterator=None, persistent_workers=True)
+    made = SimpleNamespace(dataset=Data(), collate_fn=None, _iterator=None, persistent_workers=True)
     assert changed(made) == {}  # the first pass remembers
     made._iterator = object()
     return made
@@ -97,3 +98,57 @@ def test_an_array_that_was_changed_in_place(loader):
     loader.dataset.labels[3] = 0.0
     loader.dataset.weights[0, 1] = 2.0
     assert list(changed(loader)) == ["dataset.weights"]
+
+
+RATE = 0.1
+RECORD = {"seen": 0, "names": []}
+
+
+class Collate:
+    share = 1
+
+    def __init__(self):
+        self.rate = 0.1
+
+    def __call__(self, rows):
+        return [row * RATE * self.rate * Collate.share for row in rows], RECORD["seen"]
+
+
+@pytest.fixture
+def collating(loader):
+    loader.collate_fn, loader._iterator = Collate(), None
+    changed(loader)
+    loader._iterator = object()
+    return loader
+
+
+def test_an_attribute_of_the_collate_function(collating):
+    collating.collate_fn.rate = 0.2
+
+    assert changed(collating) == {"collate_fn.rate": "0.1 → 0.2"}
+
+
+def test_globals_and_class_attributes_that_the_code_uses(collating, monkeypatch):
+    monkeypatch.setitem(globals(), "RATE", 0.3)
+    monkeypatch.setattr(Collate, "share", 2)
+    monkeypatch.setitem(RECORD, "seen", 1)
+
+    assert {path.rpartition(".")[2]: change for path, change in changed(collating).items()} == {
+        "RATE": "0.1 → 0.3",
+        "share": "1 → 2",
+        "RECORD['seen']": "0 → 1",
+    }
+
+
+def test_a_global_container_that_grows_is_nobodys_attribute(collating, monkeypatch):
+    monkeypatch.setitem(RECORD, "names", ["a"])
+    monkeypatch.setitem(RECORD, "new", 1)
+
+    assert changed(collating) == {}
+
+
+def test_a_method_of_the_dataset_that_collates_is_told_once(loader):
+    loader.collate_fn = types.MethodType(lambda self, rows: rows, loader.dataset)
+    loader.dataset.epoch = 3
+
+    assert changed(loader) == {"dataset.epoch": "0 → 3"}

@@ -1,17 +1,19 @@
 """PS303 stale-dataset-in-workers
 
 ## What it finds
-An attribute of the dataset that the program changes between epochs and that persistent workers never see.
+An attribute of the dataset or of the collate function, or a global that their code uses, that the program
+changes between epochs and that persistent workers never see.
 
 ## Why it matters
 Persistent workers keep the copy of the dataset with which they were started. `dataset.set_epoch(…)`, a new
 transform, a harder curriculum: the program sets them in its own copy, and every epoch is like the first.
 
 ## How we know
-The attributes of the dataset in the consumer are compared with what they were when the workers got it, and
-with those of the workers' own copies. The contents of samples in later epochs are those of the first, index
-by index, or the source reads the attribute where samples are made. The experiment gives workers the new
-values at the start of each epoch; then they have them, and contents change.
+These values in the consumer are compared with what they were when the workers got them, and with those of
+the workers' own copies; a program whose epochs are long is run once more with short ones. The contents of
+samples in later epochs are those of the first, index by index, or the source reads the attribute where
+samples are made. The experiment gives workers the new values at the start of each epoch; then they have
+them, and contents change.
 
 ## What to do
 Leave `persistent_workers` out, or keep the value where workers see it: `multiprocessing.Value`, or a tensor
@@ -86,7 +88,7 @@ class StaleDatasetInWorkers:
             severity="error",
             message=(
                 f"persistent workers of {loader_named(loader)} do not see that the program changed `{path}` "
-                f"({_in_words(later.changed[path])}): they keep the dataset of the first epoch"
+                f"({_in_words(later.changed[path])}): they keep their copy of the first epoch"
             ),
             prescription=Prescription(
                 change=(
@@ -97,7 +99,7 @@ class StaleDatasetInWorkers:
                 fix=set_option(loader, "persistent_workers", value=False),
             ),
             evidence=tuple(_evidence(later, compared, used)),
-            where=loader.dataset.site or loader.site,
+            where=(loader.dataset.site if path.startswith("dataset") else None) or loader.site,
             loader=loader.key,
             confidence=confidence,
             experiments=(
@@ -147,11 +149,24 @@ def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
 
 
 def _used(facts: Facts, later: IteratorSeen) -> tuple[str, ...]:
-    """Changed attributes that the source reads where samples are made."""
+    """Changed attributes that the source reads where samples are made.
+
+    What a collate function has closed over, and globals of the code that makes samples, are told only if they
+    are used there.
+    """
     files = facts.source.files if facts.source is not None else ()
     classes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
     read = frozenset(name for each in classes for name in _read_names(each))
-    return tuple(path for path in later.changed if path.rpartition(".")[2] in read)
+    return tuple(path for path in later.changed if _name(path) in read or _is_outside(path))
+
+
+def _name(path: str) -> str:
+    """The last attribute of a path: "p" of "dataset.masker.p", "rates" of "dataset.rates['p']"."""
+    return path.partition("[")[0].rpartition(".")[2]
+
+
+def _is_outside(path: str) -> bool:
+    return "<" in path or not path.startswith(("dataset", "collate_fn"))
 
 
 def _read_names(kind: ast.ClassDef) -> Iterator[str]:

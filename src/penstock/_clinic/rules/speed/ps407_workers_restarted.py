@@ -15,12 +15,13 @@ epochs with `persistent_workers=True`. It is a warning only if that was at least
 `persistent_workers=True`; and make the loader once, before the loop: a new one starts new workers.
 
 ## When we stay silent
-When there were one or two epochs, when workers persist and their loader does too, when the pause is a small
-part of the epoch or short, when the program makes a new iterator for each step (PS408).
+When there was one epoch (two are worth a remark), when workers persist and their loader does too, when the
+pause is a small part of the epoch or short, when the program makes a new iterator for each step (PS408).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ from penstock._lab.plan import Change
 # Passes of the experiment, at least and at most: the first must start workers in any case, and the more the
 # program itself makes, the less that counts.
 EPOCHS, MOST_EPOCHS = 4, 12
-# A program with an epoch or two pays the price of a start once or twice, and nobody minds.
+# A program with two epochs pays the price of a start twice, and nobody minds: it is only told.
 AGAIN, LOST_S = 3, 6.0
 # A program that takes so few batches from an iterator, and leaves it, does not go through epochs.
 FEW = 4
@@ -57,7 +58,8 @@ class WorkersRestarted:
         """Yield one finding for each loader whose passes are mostly start."""
         for slow in slow_loaders(facts):
             if _restarts(slow) and _matters(slow):
-                yield self._finding(slow, made=_made(facts, slow))
+                finding = self._finding(slow, made=_made(facts, slow))
+                yield finding if _often(slow) else dataclasses.replace(finding, severity="info")
 
     def _finding(self, slow: Slow, *, made: int) -> Finding:
         seen = slow.pace
@@ -103,10 +105,16 @@ def _restarts(slow: Slow) -> bool:
     seen = slow.pace
     if not slow.workers:
         return False
-    starts = slow.crews if _is_kept(slow) else seen.passes
-    is_again = starts >= AGAIN or (starts > 1 and seen.start_s >= LOST_S)
     left = sum(each.end == "dropped" and each.batches <= FEW for each in slow.passes)
-    return is_again and left <= seen.passes // 2
+    return _starts(slow) > 1 and left <= seen.passes // 2
+
+
+def _often(slow: Slow) -> bool:
+    return _starts(slow) >= AGAIN or slow.pace.start_s >= LOST_S
+
+
+def _starts(slow: Slow) -> int:
+    return slow.crews if _is_kept(slow) else slow.pace.passes
 
 
 def _is_kept(slow: Slow) -> bool:

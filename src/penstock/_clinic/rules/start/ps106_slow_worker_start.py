@@ -17,7 +17,7 @@ workers map. With forkserver `multiprocessing.set_forkserver_preload(["torch"])`
 
 ## When we stay silent
 Under fork; when the start is a small part of a pass; and when it happens once with a small dataset: that is
-what spawn costs.
+what spawn costs. It is an info where less than six seconds are lost in all.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from penstock._lab.record import IteratorSeen, LoaderSeen
 ONCE_S, AGAIN_S = 2.0, 0.5
 # Of a pass: from here on starting is what the pass does.
 MOST_OF_A_PASS = 0.5
-# In the passes of one process together: a program of two short epochs pays less, and nobody minds.
-LOST_S = 6.0
+# In the passes of one process together: a program of two short epochs pays less, and nobody minds. It is
+# told, since many a program that is tried out for two epochs is made for a hundred.
+LOST_S, SHORT_S = 6.0, 1.0
 # A pickle of this size takes longer to ship and load than torch to import, on any disk.
 LARGE_PICKLE = 64 << 20
 
@@ -78,6 +79,10 @@ class SlowWorkerStart:
             is_worst = loader.key == worst and len(slow) > 1
             if is_large or _is_mostly_start(passes) or (is_worst and _is_mostly_start(together)):
                 yield self._finding(loader, slow, _share(passes), is_large=is_large)
+            elif _is_mostly_start(passes, SHORT_S) and not _is_mostly_start(together):
+                yield dataclasses.replace(
+                    self._finding(loader, slow, _share(passes), is_large=False), severity="info"
+                )
 
     def _finding(
         self, loader: LoaderSeen, slow: list[IteratorSeen], share: float, *, is_large: bool
@@ -111,8 +116,8 @@ def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
     return [each for each in passes if _start(each) >= AGAIN_S]
 
 
-def _is_mostly_start(passes: list[IteratorSeen]) -> bool:
-    return _lost(_slow(passes)) >= LOST_S and _share(passes) >= MOST_OF_A_PASS
+def _is_mostly_start(passes: list[IteratorSeen], lost_s: float = LOST_S) -> bool:
+    return _lost(_slow(passes)) >= lost_s and _share(passes) >= MOST_OF_A_PASS
 
 
 def _lost(slow: list[IteratorSeen]) -> float:

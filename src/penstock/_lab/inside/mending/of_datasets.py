@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock._lab.inside import kinds, pickling, things
+from penstock._lab.inside import attributes, kinds, pickling, things
+from penstock._lab.inside import walk as walking
 from penstock._lab.inside.batches import is_tensor
 from penstock._lab.inside.mending.mend import Getting, Mend, MendError
-from penstock._lab.inside.mending.trees import change_leaves, swap
+from penstock._lab.inside.mending.trees import change_leaves, put, swap
 from penstock._lab.inside.state import State
 from penstock._lab.inside.walk import reachable, walk
 from penstock._lab.inside.weighing import weigh
@@ -407,17 +408,22 @@ class PackedDict(Mapping[Any, Any]):
 
 
 class FreshAttributes(Mend):
-    """Persistent workers get the attributes of the dataset at the beginning of each pass."""
+    """Persistent workers get what the program has changed since, at the beginning of each pass."""
 
     name: ClassVar[str] = "fresh-attributes"
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
         self._file = ""
+        self._collate_fn: Any = None
 
     def beside(self, log: str) -> None:
         """Where the attributes are handed over."""
         self._file = f"{log}.attributes"
+
+    def with_(self, collate_fn: Any) -> None:
+        """In a worker: its collate function."""
+        self._collate_fn = collate_fn
 
     def before_iter(self, loader: Any, number: int) -> None:
         """In the consumer: write them down."""
@@ -425,8 +431,8 @@ class FreshAttributes(Mend):
         import pickle
 
         found: dict[str, bytes] = {}
-        for path, value, _ in walk(loader.dataset, "dataset", most=2_000, deepest=4):
-            if path.rpartition(".")[2].isidentifier() and _is_simple(value):
+        for path, _, _, value in _held(loader.dataset, loader.collate_fn):
+            if _is_simple(value):
                 with contextlib.suppress(Exception):
                     found[path] = pickle.dumps(value)
         partial = Path(self._file + ".new")
@@ -441,11 +447,21 @@ class FreshAttributes(Mend):
             import pickle
 
             sent = pickle.loads(Path(self._file).read_bytes())
-            for path, value, _ in list(walk(dataset, "dataset", most=2_000, deepest=4)):
-                for name in list(getattr(value, "__dict__", ())):
-                    if f"{path}.{name}" in sent:
-                        object.__setattr__(value, name, pickle.loads(sent[f"{path}.{name}"]))
+            for path, holder, name, _ in list(_held(dataset, self._collate_fn)):
+                if path in sent:
+                    put(holder, name, pickle.loads(sent[path]))
         return dataset
+
+
+def _held(dataset: Any, collate_fn: Any) -> Iterator[tuple[str, Any, str, Any]]:
+    """What samples are made with, by path: who holds it, under which name, and the value."""
+    for path, value, _ in attributes.parts(dataset, collate_fn):
+        for step, part in walking.attributes(value):
+            yield path + step, value, step[1:], part
+    for used in attributes.outside(dataset, collate_fn):
+        yield used.path, used.holder, used.name, used.value
+        for step, part in walking.attributes(used.value):
+            yield used.path + step, used.value, step[1:], part
 
 
 def _is_simple(value: Any) -> bool:

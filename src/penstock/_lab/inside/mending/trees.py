@@ -75,7 +75,7 @@ def swap(root: Any, wanted: Callable[[Any], bool], make: Callable[[Any], Any]) -
         if id(value) not in made:
             made[id(value)] = make(value)
         new = made[id(value)]
-        if new is not value and _put(holder, key, new):
+        if new is not value and put(holder, key, new):
             swapped += 1
     return swapped
 
@@ -96,7 +96,8 @@ def places(root: Any) -> Iterator[tuple[Any, Any, Any]]:
                 yield from ((used.holder, used.name, used.value) for used in used_globals(type(value)))
 
 
-def _put(holder: Any, key: Any, value: Any) -> bool:
+def put(holder: Any, key: Any, value: Any) -> bool:
+    """Set an element, an attribute or a global; whether that went."""
     try:
         if isinstance(holder, (dict, list)):
             holder[key] = value
