@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock._lab.inside.walk import LEAVES, attributes, is_data, is_users
 from penstock._lab.inside.weighing import weight
 
 _MOST = 5_000  # values of one batch that are looked at
@@ -28,6 +29,8 @@ def leaves(batch: Any, most: int = _MOST) -> Iterator[Any]:
             ahead.extend(reversed(value[:left]))
         elif is_plain_object(value):
             ahead.extend(reversed(list(vars(value).values())))
+        elif _has_slots(value):
+            ahead.extend(reversed([part for _, part in attributes(value)]))
         else:
             yield value
 
@@ -38,6 +41,12 @@ def is_plain_object(value: Any) -> bool:
     if kind in _SHALLOW or isinstance(value, (str, bytes, bytearray)) or hasattr(value, "dtype"):
         return False
     return type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
+
+
+def _has_slots(value: Any) -> bool:
+    """Whether it is of a class of the user's own that holds its parts in slots."""
+    kind = type(value)
+    return kind not in LEAVES and not is_data(value) and hasattr(kind, "__slots__") and is_users(kind)
 
 
 def _is_flat(value: Any) -> bool:

@@ -23,6 +23,8 @@ _CLASSES_DEEP = 3  # steps from the root to an object whose class is looked at
 _CODE_DEEP = 2  # steps from a class to functions and classes that it uses, and from these to theirs
 _DECORATORS = 8  # of one function
 _GLOBALS_MOST, _GLOBALS_DEEP = 300, 3  # of what hangs on one global
+# Our own observer hangs on what it has wrapped; it is no part of the program.
+_OURS = __name__.partition(".inside")[0]
 _OPAQUE = frozenset({"logging", "threading", "_thread", "asyncio", "multiprocessing", "argparse", "weakref"})
 
 LEAVES: frozenset[type] = frozenset(
@@ -53,7 +55,7 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if kind in LEAVES or isinstance(value, (type, types.ModuleType, types.CodeType, types.FrameType)):
         return
-    if is_data(value):
+    if is_data(value) or (kind.__module__ or "").startswith(_OURS):
         return
     yield from _elements(value, kind)
     if kind is types.FunctionType:

@@ -89,6 +89,17 @@ def test_a_walk_shows_each_object_once_and_runs_no_code_of_the_users():
     assert [path for path, _, _ in walk(loop, "dataset")] == ["dataset", "dataset.h"]
 
 
+def test_a_walk_leaves_out_what_our_own_observer_holds():
+    ours = type("Observer", (), {"__module__": "penstock._lab.inside.observer", "told": lambda self: None})()
+    ours.held = [1]
+
+    assert [path for path, *_ in walk(Holder(hook=ours.told), "dataset")] == [
+        "dataset",
+        "dataset.hook",
+        "dataset.hook.__self__",
+    ]
+
+
 def test_a_walk_is_bounded():
     assert len(list(walk(list(range(10**6)), "x", most=50))) <= 50
 
