@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from penstock._clinic.finding import Evidence
 from penstock._render import drawing
 from penstock._render.as_html import as_html, prose
 from tests.unit._render import reports
@@ -73,6 +74,15 @@ def test_a_page_shows_the_finding_with_its_line_and_the_proof():
     assert "penstock run train.py (tried here: it cured it)" in shown
     assert "2 workers: error RuntimeError: unable to allocate shared memory(shm)" in shown
     assert "at most 702 MB" in shown
+
+
+def test_names_in_the_evidence_are_set_as_code():
+    report = reports.ALL["shm"]
+    named = dataclasses.replace(report.findings[0], evidence=(Evidence("`dataset.rows`", "a list", "samples"),))
+
+    text = as_html(dataclasses.replace(report, findings=(named,)), read=reports.read)
+
+    assert "<li><code>dataset.rows</code>: <strong>a list</strong>" in text
 
 
 def test_the_line_that_is_meant_is_marked():
