@@ -185,6 +185,7 @@ class Failure:
     at_s: float = 0.0
     is_fatal: bool = False  # it ended the program
     note: str = ""  # which sample of the batch does not fit, in a sentence, where collate failed
+    maps: int = 0  # memory maps of the process, where it could get no more
 
 
 @dataclass(frozen=True, slots=True)

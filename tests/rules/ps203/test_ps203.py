@@ -32,6 +32,19 @@ def test_maps_that_ran_out_are_found():
     assert finding.evidence[-1].value == "file_system"
 
 
+def test_maps_that_ran_out_between_two_looks_are_told_by_the_process_itself():
+    observed = trial(
+        loader(strategy="file_system"),
+        outcome="error",
+        failures=(failure(TEXT, maps=65_488),),
+        vitals=vitals(main_maps=30_000),
+    )
+
+    (finding,) = found(observed)
+
+    assert finding.evidence[1].value == "65,488 at most, of 65,530"
+
+
 def test_an_epoch_that_leads_past_the_limit_is_foretold():
     observed = trial(
         loader(length=3_125, strategy="file_system"),

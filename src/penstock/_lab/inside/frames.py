@@ -21,6 +21,8 @@ import sys
 from types import FrameType, TracebackType
 from typing import Any
 
+from penstock._lab.inside import proc
+
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs 10 ms at each start
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
 _PENSTOCK = os.path.dirname(os.path.dirname(_HERE)) + os.sep  # noqa: PTH120
@@ -28,6 +30,7 @@ _DEMO = os.path.join(_PENSTOCK, "_cli", "demo") + os.sep  # noqa: PTH118 - examp
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _TORCH = (f"{os.sep}torch{os.sep}utils{os.sep}data{os.sep}", f"{os.sep}torch{os.sep}")
 _MOST_TEXT = 2_000
+_NO_MAP = "unable to mmap"  # as torch says it
 _MOST_TRACEBACK = 8_000
 
 _is_user: dict[str, bool] = {}
@@ -159,11 +162,13 @@ def failure(error: BaseException) -> dict[str, Any]:
     import traceback
 
     lines = traceback.format_exception(type(error), error, error.__traceback__)
+    text = _text(error)
     return {
         "type": _name(type(error)),
-        "text": _text(error),
+        "text": text,
         "traceback": "".join(lines)[-_MOST_TRACEBACK:],
         "site": site_of_error(error),
+        "maps": proc.maps() if _NO_MAP in text else 0,
     }
 
 

@@ -54,7 +54,7 @@ class MapCountExhausted:
         """Yield one finding when maps ran out or certainly will."""
         for trial in facts.trials:
             found = said(trial, _TEXT)
-            if found is not None and _maps(trial) >= NEAR * trial.host.max_map_count > 0:
+            if found is not None and _maps(trial, found) >= NEAR * trial.host.max_map_count > 0:
                 yield self._failed(facts, trial, found)
                 return
         yield from self._will_fail(facts)
@@ -72,7 +72,7 @@ class MapCountExhausted:
                 f"each tensor from a worker is one{holds}"
             ),
             prescription=keep_copies(loader, EXPECT),
-            evidence=(Evidence("what was said", found.line, found.source), *_evidence(trial, loader, kept)),
+            evidence=(Evidence("what was said", found.line, found.source), *_evidence(trial, loader, kept, found)),
             where=loader.site if loader else None,
             loader=loader.key if loader else None,
             experiments=(let_go(),),
@@ -118,12 +118,16 @@ def _fds_first(trial: Trial, loader: LoaderSeen) -> bool:
     return loader.sharing_strategy != "file_system" and 0 < trial.host.nofile < trial.host.max_map_count
 
 
-def _maps(trial: Trial) -> int:
-    return max((seen.main_maps for seen in trial.vitals), default=0)
+def _maps(trial: Trial, found: Said | None = None) -> int:
+    """The most that were seen: now and then from outside, and by the process that could get no more."""
+    failed = found.failure.maps if found is not None and found.failure is not None else 0
+    return max((failed, *(seen.main_maps for seen in trial.vitals)))
 
 
-def _evidence(trial: Trial, loader: LoaderSeen | None, kept: IteratorSeen | None) -> Iterator[Evidence]:
-    limit = f"{_maps(trial):,} at most, of {trial.host.max_map_count:,}"
+def _evidence(
+    trial: Trial, loader: LoaderSeen | None, kept: IteratorSeen | None, found: Said | None = None
+) -> Iterator[Evidence]:
+    limit = f"{_maps(trial, found):,} at most, of {trial.host.max_map_count:,}"
     yield Evidence("memory maps of the consumer", limit, "observed run")
     if kept is not None:
         yield Evidence("batches that the program holds", f"{kept.kept} of {kept.batches}", "observed run")
