@@ -253,6 +253,7 @@ class _Passes:
         made["native_threads"] = int(event.get("native_threads") or 0)
         made["live_iterators"] = int(event.get("live") or 0)
         made["changed"] = dict(event.get("changed") or {})
+        made["used"] = tuple(event.get("used") or ())
         made["waiting_since_s"] = made["quiet_since"] = self._time(event)
 
     def _started(self, key: tuple[int, str, int], made: dict[str, Any], event: Event) -> None:

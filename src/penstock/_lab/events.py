@@ -9,7 +9,7 @@ Each line has "kind", "pid", "at" (seconds of CLOCK_MONOTONIC, one clock for all
 | process | the observer begins in a process | parent, argv, rank (or null), python, start_method (of a child of multiprocessing), is_spawned (by multiprocessing, its trackers too) |
 | torch | torch.utils.data was imported | version, default_start_method, has_cuda, cpus |
 | loader | a DataLoader was made, and again when it is used for the first time | LoaderSeen's fields; lengths and things only when used |
-| iter | iter(loader) begins | loader, number, threads, native_threads, live, changed |
+| iter | iter(loader) begins | loader, number, threads, native_threads, live, changed, used |
 | started | iter(loader) returned | loader, number, workers (pids) |
 | next | the consumer begins to wait for a batch (the first 200 of a loader, then at most one every 50 ms) | loader, number, batch |
 | batch | a batch was handed over (as often as "next") | loader, number, batch, wait, step, tensors, nbytes, pickled, kept (but for this one and the one before), samples (since the last such event) |

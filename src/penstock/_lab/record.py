@@ -115,6 +115,7 @@ class IteratorSeen:
     waiting_since_s: float | None = None  # when it began to wait for a batch that never came
     live_iterators: int = 0  # of any loader in that process, alive when this one began
     changed: dict[str, str] = field(default_factory=dict)  # "dataset.epoch": "0 → 1", since the first pass
+    used: tuple[str, ...] = ()  # of these, what the code that makes samples mentions
     workers_changed: dict[str, str] | None = None  # the same in every worker's copy; None: none has told
     samples: int = 0  # in its batches, as far as their sizes tell
 

@@ -78,7 +78,9 @@ def test_a_page_shows_the_finding_with_its_line_and_the_proof():
 
 def test_names_in_the_evidence_are_set_as_code():
     report = reports.ALL["shm"]
-    named = dataclasses.replace(report.findings[0], evidence=(Evidence("`dataset.rows`", "a list", "samples"),))
+    named = dataclasses.replace(
+        report.findings[0], evidence=(Evidence("`dataset.rows`", "a list", "samples"),)
+    )
 
     text = as_html(dataclasses.replace(report, findings=(named,)), read=reports.read)
 

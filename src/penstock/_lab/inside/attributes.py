@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import types
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock._lab.inside.mentions import mentioned
 from penstock._lab.inside.walk import Step, Used, is_users, used_globals, walk
 
 _SIMPLE = (int, float, bool, str, type(None))
@@ -28,24 +30,38 @@ _GLOBAL_PARTS, _GLOBAL_DEEP = 100, 2
 _LARGEST = 16 << 20  # bytes of an array whose contents are compared
 _ELEMENTS = 50_000  # of a container, and of those in it, that are compared
 _SEEN = "_penstock_attributes"
+_KEY = re.compile(r"\['([^']*)'\]$")
 
 Mark = tuple[int, int]  # number of elements, checksum of contents; -1 where there is none
 Told = dict[str, tuple[Any, Mark]]
 
 
-def changed(loader: Any) -> dict[str, str]:
-    """What persistent workers do not know; empty at the first pass, which remembers how it was."""
+class Changed(NamedTuple):
+    """What the program has changed, by path: "0 → 1"; and which of it samples may depend on."""
+
+    all: dict[str, str]
+    used: tuple[str, ...]
+
+
+def changed(loader: Any) -> Changed:
+    """What is different now; the first call for a loader, and with workers made anew, remembers and says none."""
     before = loader.__dict__.get(_SEEN)
     is_anew = loader.persistent_workers and getattr(loader, "_iterator", None) is None
     if before is None or is_anew:
         loader.__dict__[_SEEN] = told(loader.dataset, loader.collate_fn)
-        return {}
-    return news(before, loader.dataset, loader.collate_fn)
+        return Changed({}, ())
+    now = told(loader.dataset, loader.collate_fn)
+    found = _compared(before, now)
+    names = mentioned(_makers(loader.dataset, loader.collate_fn)) if found else frozenset()
+    return Changed(found, tuple(path for path in found if _is_mentioned(path, names, before, now)))
 
 
 def news(before: Told, dataset: Any, collate_fn: Any) -> dict[str, str]:
     """What has changed since it was `told`, by path: "0 → 1"."""
-    now = told(dataset, collate_fn)
+    return _compared(before, told(dataset, collate_fn))
+
+
+def _compared(before: Told, now: Told) -> dict[str, str]:
     both = [path for path in now if path in before and not _is_same(before[path], now[path])]
     # A part of something that was replaced is told with it.
     return {
@@ -53,6 +69,33 @@ def news(before: Told, dataset: Any, collate_fn: Any) -> dict[str, str]:
         for path in both
         if not any(path != other and path.startswith((f"{other}.", f"{other}[")) for other in both)
     }
+
+
+def _is_mentioned(path: str, names: frozenset[str], before: Told, now: Told) -> bool:
+    """Whether the code that makes samples mentions what has changed: the attribute, and the key of a dictionary.
+
+    A dictionary of which that code names no key at all is gone through, or its keys are data.
+    """
+    name = path.partition("[")[0].rpartition(".")[2].strip("<>")
+    if name not in names:
+        return False
+    at = _KEY.search(path)
+    container = path[: at.start()] if at else path
+    keys = {key: place for place in (*before, *now) if (key := _key(place, container))}
+    if names.isdisjoint(keys):
+        return True
+    others = {
+        key
+        for key, place in keys.items()
+        if place not in before or place not in now or not _is_same(before[place], now[place])
+    }
+    return not others or not names.isdisjoint({at[1]} if at else others)
+
+
+def _key(path: str, container: str) -> str:
+    """The key of an element of a dictionary; empty for what is none of its elements."""
+    found = _KEY.fullmatch(path, len(container)) if path.startswith(container) else None
+    return found[1] if found else ""
 
 
 def told(dataset: Any, collate_fn: Any) -> Told:
@@ -86,6 +129,11 @@ def outside(dataset: Any, collate_fn: Any) -> Iterator[Used]:
             if used.path not in seen and not is_code:
                 seen.add(used.path)
                 yield used
+
+
+def _makers(dataset: Any, collate_fn: Any) -> Iterator[Any]:
+    """Objects and functions that make samples and batches, or are at hand there."""
+    yield from (value for _, value, depth in parts(dataset, collate_fn) if depth <= _CLASSES)
 
 
 def _code(dataset: Any, collate_fn: Any) -> Iterator[Any]:

@@ -159,7 +159,7 @@ class Passes:
             threads=_other_threads(),
             native_threads=_native_threads(),
             live=sum(_is_open(iterator) for iterator in list(self.live)),
-            changed=self._changed(loader),
+            **self._changed(loader),
         )
         ready.began = time.monotonic()
         return ready
@@ -175,11 +175,14 @@ class Passes:
         self.handles[key] = things.add(fields, loader)
         self.observer.log.write("loader", **fields)
 
-    def _changed(self, loader: Any) -> dict[str, str]:
-        """Attributes of the dataset that persistent workers do not have, or would not have."""
+    def _changed(self, loader: Any) -> dict[str, Any]:
+        """What the program has changed that persistent workers do not have, or would not have."""
         from penstock._lab.inside import attributes
 
-        return attributes.changed(loader) if getattr(loader, "num_workers", 0) else {}
+        if not getattr(loader, "num_workers", 0):
+            return {"changed": {}, "used": ()}
+        found = attributes.changed(loader)
+        return {"changed": found.all, "used": found.used}
 
     @quiet
     def failed(self, ready: Ready | None, error: BaseException) -> None:

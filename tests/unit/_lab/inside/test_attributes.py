@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from penstock._lab.inside.attributes import changed
+from penstock._lab.inside import attributes
+
+
+def changed(loader):
+    return attributes.changed(loader).all
 
 
 class Inner:
@@ -152,3 +156,91 @@ def test_a_method_of_the_dataset_that_collates_is_told_once(loader):
     loader.dataset.epoch = 3
 
     assert changed(loader) == {"dataset.epoch": "0 → 3"}
+
+
+class Config:
+    def __init__(self):
+        self.rate, self.size = 0.1, 8
+        self.rest = {"decay": 0.1, "shift": 1}
+
+    def anneal(self):
+        self.rate /= 2
+
+
+CONFIG = Config()
+SETTINGS = {"rate": 0.1, "size": 8}
+
+
+def crop(row, config):
+    return row[: config.size + config.rest["shift"]] + CONFIG.size + SETTINGS["size"]
+
+
+class Cropped:
+    def __init__(self):
+        self.config = Config()
+        self.settings = {"rate": 0.1, "crop": 8}
+        self.shares = {"a": 0.5, "b": 0.5}
+        self.level = 1
+
+    def describe(self):
+        return self.level
+
+    def __getitem__(self, index):
+        return self.cut(index) * self.settings["crop"] * self.shares[index]
+
+    def cut(self, index):
+        return crop(index, self.config)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "is_used"),
+    [
+        (lambda data: setattr(data.config, "size", 9), "dataset.config.size", True),
+        (lambda data: setattr(data.config, "rate", 0.2), "dataset.config.rate", False),
+        (lambda data: setattr(data, "level", 2), "dataset.level", False),
+        (lambda data: data.settings.update(crop=9), "dataset.settings", True),
+        (lambda data: data.settings.update(rate=0.2), "dataset.settings", False),
+        (lambda data: data.settings.update(best=0.2), "dataset.settings", False),
+        (lambda data: data.config.rest.update(shift=2), "dataset.config.rest", True),
+        (lambda data: data.config.rest.update(decay=2), "dataset.config.rest", False),
+        (lambda data: data.shares.update(a=0.9), "dataset.shares", True),
+    ],
+)
+def test_only_what_the_code_that_makes_samples_mentions_is_used(change, path, is_used):
+    made = SimpleNamespace(dataset=Cropped(), collate_fn=None, _iterator=None, persistent_workers=True)
+    changed(made)
+    made._iterator = object()
+
+    change(made.dataset)
+
+    found = attributes.changed(made)
+    assert list(found.all) == [path]
+    assert found.used == ((path,) if is_used else ())
+
+
+def test_of_a_config_that_all_share_only_what_samples_are_made_with_is_used(monkeypatch):
+    made = SimpleNamespace(dataset=Cropped(), collate_fn=None, _iterator=None, persistent_workers=True)
+    changed(made)
+    made._iterator = object()
+
+    monkeypatch.setattr(CONFIG, "rate", 0.05)
+    monkeypatch.setitem(SETTINGS, "rate", 0.05)
+    assert (len(changed(made)), attributes.changed(made).used) == (2, ())
+
+    monkeypatch.setattr(CONFIG, "size", 9)
+    monkeypatch.setitem(SETTINGS, "size", 9)
+    assert [path.rpartition(".")[2] for path in attributes.changed(made).used] == ["size", "SETTINGS['size']"]
+
+
+def test_what_a_collate_function_has_closed_over_is_used():
+    share = 1
+
+    def collate(rows):
+        return [row * share for row in rows]
+
+    made = SimpleNamespace(dataset=Data(), collate_fn=collate, _iterator=None, persistent_workers=True)
+    changed(made)
+    made._iterator = object()
+    share = 2
+
+    assert attributes.changed(made).used == ("collate_fn.<share>",)

@@ -11,8 +11,8 @@ transform, a harder curriculum: the program sets them in its own copy, and every
 ## How we know
 These values in the consumer are compared with what they were when the workers got them, and with those of
 the workers' own copies; a program whose epochs are long is run once more with short ones. The contents of
-samples in later epochs are those of the first, index by index, or the source reads the attribute where
-samples are made. The experiment gives workers the new values at the start of each epoch; then they have
+samples in later epochs are those of the first, index by index, or the code that makes samples names what has
+changed. The experiment gives workers the new values at the start of each epoch; then they have
 them, and contents change.
 
 ## What to do
@@ -25,7 +25,6 @@ Without persistent workers; when nothing was changed; when contents do not chang
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import ClassVar
@@ -42,8 +41,6 @@ from penstock._lab.record import IteratorSeen, LoaderSeen, Trial
 # Samples that must have been read in two epochs before anything is said of them.
 FEW = 2
 _CHECKSUM = re.compile(r" with the checksum [0-9a-f]{8}")
-# Where samples are made, by datasets and by what they call.
-_MAKERS = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
 class StaleDatasetInWorkers:
@@ -65,9 +62,9 @@ class StaleDatasetInWorkers:
                 continue
             unseen = _unseen(later)
             compared = _compared(trial, loader)
-            used = _used(facts, later) if loader.settings.get("persistent_workers") else ()
-            # Where the source says that samples depend on the attribute, workers must have it. Else only
-            # contents can tell, which must not be random: it may be an attribute that matters to nobody.
+            used = later.used if loader.settings.get("persistent_workers") else ()
+            # What the code that makes samples mentions, workers must have. Of anything else only contents can
+            # tell, which must not be random: it may be an attribute that matters to nobody.
             if used:
                 is_stale = bool({*used} & {*unseen})
             else:
@@ -148,50 +145,6 @@ def _compared(trial: Trial, loader: LoaderSeen) -> Compared:
     return Compared(sum(each.both for each in told), sum(each.differ for each in told))
 
 
-def _used(facts: Facts, later: IteratorSeen) -> tuple[str, ...]:
-    """Changed attributes that the source reads where samples are made.
-
-    What a collate function has closed over, and globals of the code that makes samples, are told only if they
-    are used there.
-    """
-    files = facts.source.files if facts.source is not None else ()
-    classes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
-    read = frozenset(name for each in classes for name in _read_names(each))
-    return tuple(path for path in later.changed if _name(path) in read or _is_outside(path))
-
-
-def _name(path: str) -> str:
-    """The last attribute of a path: "p" of "dataset.masker.p", "rates" of "dataset.rates['p']"."""
-    return path.partition("[")[0].rpartition(".")[2]
-
-
-def _is_outside(path: str) -> bool:
-    return "<" in path or not path.startswith(("dataset", "collate_fn"))
-
-
-def _read_names(kind: ast.ClassDef) -> Iterator[str]:
-    """Attributes of `self` that a class reads where it makes samples, and in methods that it calls there."""
-    methods = {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
-    ahead = [name for name in _MAKERS if name in methods]
-    seen: set[str] = set()
-    while ahead:
-        name = ahead.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        read = [
-            node.attr
-            for node in ast.walk(methods[name])
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_self(node.value)
-        ]
-        yield from read
-        ahead += [each for each in read if each in methods]
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
-
-
 def _in_words(change: str) -> str:
     """A change without the checksums that tell one from another."""
     before, _, after = _CHECKSUM.sub("", change).partition(" → ")
@@ -208,4 +161,4 @@ def _evidence(later: IteratorSeen, compared: Compared, used: tuple[str, ...]) ->
         value = f"{same:,} of {compared.both:,} as in the first"
         yield Evidence("contents of samples in later epochs", value, "samples")
     if used:
-        yield Evidence("read where samples are made", amounts.listed(used), "dataset's class")
+        yield Evidence("read where samples are made", amounts.listed(used), "the program's code")

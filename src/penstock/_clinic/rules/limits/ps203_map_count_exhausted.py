@@ -72,7 +72,10 @@ class MapCountExhausted:
                 f"each tensor from a worker is one{holds}"
             ),
             prescription=keep_copies(loader, EXPECT),
-            evidence=(Evidence("what was said", found.line, found.source), *_evidence(trial, loader, kept, found)),
+            evidence=(
+                Evidence("what was said", found.line, found.source),
+                *_evidence(trial, loader, kept, found),
+            ),
             where=loader.site if loader else None,
             loader=loader.key if loader else None,
             experiments=(let_go(),),
