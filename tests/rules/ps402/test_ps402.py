@@ -50,3 +50,9 @@ def test_idle_cpus_are_another_cause():
 
 def test_workers_that_others_keep_from_the_cpus_compute_all_the_same():
     assert found(SICK.but(used_cpus=0.4, worker_waits=("",) * 4))
+
+
+def test_short_epochs_that_nobody_would_be_alarmed_about_are_told_all_the_same():
+    short = SICK.but(passes=4, batches=30, length=30, wait_s=0.015, made_s=0.03)
+    assert found(short)
+    assert not found(short.but(passes=2, batches=15, length=15))

@@ -44,7 +44,7 @@ class Changed(NamedTuple):
 
 
 def changed(loader: Any) -> Changed:
-    """What is different now; the first call for a loader, and with workers made anew, remembers and says none."""
+    """What is different now; nothing at the first call, or with workers made anew: it is remembered."""
     before = loader.__dict__.get(_SEEN)
     is_anew = loader.persistent_workers and getattr(loader, "_iterator", None) is None
     if before is None or is_anew:
@@ -72,7 +72,7 @@ def _compared(before: Told, now: Told) -> dict[str, str]:
 
 
 def _is_mentioned(path: str, names: frozenset[str], before: Told, now: Told) -> bool:
-    """Whether the code that makes samples mentions what has changed: the attribute, and the key of a dictionary.
+    """Whether code that makes samples mentions what has changed: attribute, and key of a dictionary.
 
     A dictionary of which that code names no key at all is gone through, or its keys are data.
     """

@@ -22,7 +22,7 @@ _MOST = 400  # functions that are read
 
 
 def mentioned(things: Iterable[Any]) -> frozenset[str]:
-    """Attributes, globals, closure variables and short texts in the code of these things that makes samples."""
+    """Attributes, globals, closure variables and texts in the code of these things that makes samples."""
     reader = _Reader()
     for thing in things:
         reader.meet(thing)
