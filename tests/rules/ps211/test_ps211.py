@@ -7,9 +7,10 @@ import signal
 
 from penstock._clinic.rules.limits.ps211_worker_out_of_memory import WorkerOutOfMemory
 from penstock._lab.record import Death, ProcessLook
-from tests.rules.seen import GB, KEY, facts, failure, host, loader, trial, vitals, zero
+from tests.rules.seen import GB, KEY, facts, failure, host, loader, passed, trial, vitals, zero
 
 KILLED = Death(pid=12, worker=1, loader=KEY, status=-signal.SIGKILL, at_s=5.0)
+SHORT = host(oom_kills=1, memory_limit=GB)
 
 
 def found(observed):
@@ -29,6 +30,20 @@ def test_a_worker_that_the_kernel_killed_is_found():
     )
     assert [each.change.settings for each in finding.experiments] == [{"num_workers": 1}, {"num_workers": 0}]
     assert finding.stopped_at_s == 5.0
+
+
+def test_a_program_that_is_killed_in_place_of_its_workers_is_found():
+    killed = trial(
+        outcome="oom", status=-signal.SIGKILL, iterators=(passed(workers=(11, 12), end="open"),), host=SHORT
+    )
+
+    (finding,) = found(killed)
+
+    assert finding.message == (
+        "the program was killed by SIGKILL for want of memory while its workers ran: `train_loader` with 2 "
+        "workers needs more than the 1 GB of memory there are"
+    )
+    assert not found(dataclasses.replace(killed, iterators=()))
 
 
 def test_a_worker_that_raised_for_want_of_memory_is_found():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock._clinic.rules.limits.ps213_copy_on_write_growth import CopyOnWriteGrowth
 from penstock._lab.record import Thing
-from tests.rules.seen import MB, facts, fetches, host, loader, trial
+from tests.rules.seen import GB, MB, facts, fetches, host, loader, trial, vitals, zero
 
 RECORDS = Thing("dataset.records", "large-list", "list", count=400_000, nbytes=120 * MB)
 
@@ -26,7 +26,7 @@ def test_workers_that_copy_a_large_list_are_found():
     assert finding.message.startswith(
         "each worker of `train_loader` copies `dataset.records` (400,000 Python objects) as it reads it: "
     )
-    assert finding.message.endswith("more in 2 workers, and up to 240 MB")
+    assert finding.message.endswith(" MB so far, up to 240 MB more in 2 workers")
     assert finding.experiments[0].change.mends == ("pack-lists",)
 
 
@@ -39,6 +39,21 @@ def test_it_is_an_error_when_the_program_dies_of_it():
 
     assert finding.severity == "error"
     assert finding.experiments[0].measure == "gone"
+
+
+def test_copies_that_do_not_fit_are_foretold_where_the_program_is_killed_at_once():
+    def ask(*, start_method="fork", needs=700):
+        dying = trial(
+            loader(things=(RECORDS,), start_method=start_method), outcome="oom", host=host(memory_limit=GB)
+        )
+        return list(CopyOnWriteGrowth().check(facts(dying, zero(vitals=vitals(tree_pss=needs * MB)))))
+
+    (finding,) = ask()
+
+    assert (finding.severity, finding.confidence) == ("error", "suspected")
+    assert finding.message.endswith("as it reads it: up to 240 MB more in 2 workers")
+    assert not ask(needs=300)  # there was room for them
+    assert not ask(start_method="spawn")
 
 
 def test_memory_that_is_level_after_warm_up_is_left_alone():

@@ -163,6 +163,23 @@ def test_who_divides_where_samples_are_rows_of_what_it_holds_has_counted_somethi
     assert finding.severity == severity
 
 
+def test_a_length_is_looked_up_in_base_classes_and_properties():
+    text = (
+        "class Windowed:\n"
+        "    @property\n"
+        "    def each(self):\n        return self.hours // self.step\n"
+        "    def __len__(self):\n        return self.series * self.each\n"
+        "class Pictures(Windowed):\n    def __init__(self):\n        self.step = 4\n"
+    )
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=60),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(60, 130, items=130), source=source))
+
+    assert finding.severity == "error"
+    assert finding.message.endswith("`__len__` divides: self.hours // self.step")
+
+
 @pytest.mark.parametrize("returned", ["self.limit", "self.end - self.start"])
 def test_a_number_that_comes_from_outside_may_be_meant(returned):
     text = f"class Pictures:\n    def __len__(self):\n        return {returned}\n"

@@ -44,6 +44,10 @@ def test_where_nothing_is_left_all_is_well():
     assert not found(dataclasses.replace(LEFT, left_workers=0))
 
 
+def test_whom_the_kernel_has_killed_for_want_of_memory_did_not_choose_its_end():
+    assert not found(dataclasses.replace(LEFT, outcome="oom"))
+
+
 def test_what_we_ended_ourselves_left_nothing_of_its_own():
     assert not found(dataclasses.replace(LEFT, ended_by="enough"))
 

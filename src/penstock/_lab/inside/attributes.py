@@ -22,10 +22,9 @@ from penstock._lab.inside.walk import Step, Used, is_users, used_globals, walk
 
 _SIMPLE = (int, float, bool, str, type(None))
 _CONTAINERS = (list, tuple, dict, set)
-_MOST = 200  # attributes that are looked at
+_MOST = 200  # attributes that are looked at, and as many values outside
 _NEAR = 2  # steps from the dataset to an object that may have been replaced
-_PARTS, _DEEP = 2_000, 4  # of the dataset that are walked through, and of the collate function
-_CLASSES = 3  # steps from the dataset to an object whose class may use globals
+_PARTS, _DEEP = 2_000, 6  # of the dataset that are walked through, and of the collate function
 _GLOBAL_PARTS, _GLOBAL_DEEP = 100, 2
 _LARGEST = 16 << 20  # bytes of an array whose contents are compared
 _ELEMENTS = 50_000  # of a container, and of those in it, that are compared
@@ -100,7 +99,7 @@ def _key(path: str, container: str) -> str:
 
 def told(dataset: Any, collate_fn: Any) -> Told:
     """By path: the value, which is kept so that no other gets its identity, and what changes in place."""
-    found: Told = {}
+    found, others = Told(), Told()
     for path, value, depth in parts(dataset, collate_fn):
         is_near = 0 < depth <= _NEAR and "[" not in path
         if (isinstance(value, _SIMPLE) or is_near) and len(found) < _MOST:
@@ -108,9 +107,9 @@ def told(dataset: Any, collate_fn: Any) -> Told:
     # Of what others use too, plain values alone: a container there may be a cache, or a record that grows.
     for used in outside(dataset, collate_fn):
         for path, value, _ in walk(used.value, used.path, most=_GLOBAL_PARTS, deepest=_GLOBAL_DEEP):
-            if isinstance(value, _SIMPLE) and len(found) < _MOST:
-                found[path] = (value, _mark(value))
-    return found
+            if isinstance(value, _SIMPLE) and len(others) < _MOST:
+                others[path] = (value, _mark(value))
+    return found | others
 
 
 def parts(dataset: Any, collate_fn: Any) -> Iterator[Step]:
@@ -133,15 +132,15 @@ def outside(dataset: Any, collate_fn: Any) -> Iterator[Used]:
 
 def _makers(dataset: Any, collate_fn: Any) -> Iterator[Any]:
     """Objects and functions that make samples and batches, or are at hand there."""
-    yield from (value for _, value, depth in parts(dataset, collate_fn) if depth <= _CLASSES)
+    yield from (value for _, value, _ in parts(dataset, collate_fn))
 
 
 def _code(dataset: Any, collate_fn: Any) -> Iterator[Any]:
     """Classes and functions of the user's that make samples and batches."""
     found: dict[Any, None] = {}
-    for _, value, depth in parts(dataset, collate_fn):
+    for _, value, _ in parts(dataset, collate_fn):
         code = value if isinstance(value, types.FunctionType) else type(value)
-        if depth <= _CLASSES and not isinstance(value, type) and is_users(code):
+        if not isinstance(value, type) and is_users(code):
             found[code] = None
     yield from found
 

@@ -30,6 +30,8 @@ _OPAQUE = frozenset({"logging", "threading", "_thread", "asyncio", "multiprocess
 LEAVES: frozenset[type] = frozenset(
     {type(None), bool, int, float, complex, str, bytes, bytearray, memoryview, range, slice, type(Ellipsis)}
 )
+# How classes of Python's and of C's hold the dictionary of an object.
+_DICTIONARY = (types.GetSetDescriptorType, types.MemberDescriptorType)
 Step = tuple[str, Any, int]  # path, value, depth
 
 
@@ -95,7 +97,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
     for cls in kind.__mro__:
         members = vars(cls)
         holder = members.get("__dict__")
-        if type(holder) is types.GetSetDescriptorType:
+        if type(holder) in _DICTIONARY:
             found = holder.__get__(value, kind)
             if isinstance(found, dict):
                 yield from ((f".{name}", part) for name, part in list(found.items()) if not _is_ours(name))

@@ -232,6 +232,18 @@ def test_of_a_config_that_all_share_only_what_samples_are_made_with_is_used(monk
     assert [path.rpartition(".")[2] for path in attributes.changed(made).used] == ["size", "SETTINGS['size']"]
 
 
+def test_what_transforms_in_a_chain_of_a_part_use_is_seen(monkeypatch):
+    chain = SimpleNamespace(steps=[Collate()])
+    whole = SimpleNamespace(datasets=[SimpleNamespace(transform=chain)])
+    made = SimpleNamespace(dataset=whole, collate_fn=None, _iterator=None, persistent_workers=True)
+    changed(made)
+    made._iterator = object()
+
+    monkeypatch.setattr(Collate, "share", 3)
+
+    assert attributes.changed(made).used == ("Collate.share",)
+
+
 def test_what_a_collate_function_has_closed_over_is_used():
     share = 1
 

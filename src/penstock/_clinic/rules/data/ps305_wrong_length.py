@@ -238,41 +238,69 @@ def _written(facts: Facts, loader: LoaderSeen, seen: DatasetSeen) -> str:
     # Samples are the rows of something that it holds: who divides there has counted something else.
     is_held = seen.reach in seen.sizes.values()
     name = (seen.part or loader.dataset.type).rpartition(".")[2]
+    family = _family(facts, name)
+    returned = _returned(family, "__len__")
+    if returned is None or not (is_most or is_held):
+        return ""
+    is_rounded = seen.reach == seen.length + 1  # a rest that is no whole one may be left out
+    divided = "" if is_rounded else _divides(returned, family)
+    return divided or (_constant(returned, family) if is_most else "")
+
+
+Family = tuple[ast.ClassDef, ...]
+
+
+def _family(facts: Facts, name: str) -> Family:
+    """The class of that name in the source, and those from which it inherits, nearest first."""
     files = facts.source.files if facts.source is not None else ()
-    for node in (node for file in files for node in ast.walk(file.tree)):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            returned = [
-                each.value
-                for method in node.body
-                if isinstance(method, ast.FunctionDef) and method.name == "__len__"
-                for each in ast.walk(method)
-                if isinstance(each, ast.Return)
-            ]
-            if len(returned) == 1 and (is_most or is_held):
-                is_rounded = seen.reach == seen.length + 1  # a rest that is no whole one may be left out
-                divided = "" if is_rounded else _divides(returned[0])
-                return divided or (_constant(returned[0], node) if is_most else "")
+    nodes = [node for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)]
+    known = {node.name: node for node in reversed(nodes)}
+    found: dict[str, ast.ClassDef] = {}
+    ahead = [name]
+    while ahead:
+        node = known.get(ahead.pop(0))
+        if node is not None and node.name not in found:
+            found[node.name] = node
+            ahead += [base.id for base in node.bases if isinstance(base, ast.Name)]
+    return tuple(found.values())
+
+
+def _returned(family: Family, name: str) -> ast.expr | None:
+    """What the method or property of that name returns, if it does so in one place."""
+    methods = (node for kind in family for node in kind.body if isinstance(node, ast.FunctionDef))
+    method = next((node for node in methods if node.name == name), None)
+    returns = [node.value for node in ast.walk(method) if isinstance(node, ast.Return)] if method else []
+    return returns[0] if len(returns) == 1 else None
+
+
+def _divides(value: ast.expr, family: Family) -> str:
+    for each in (value, *_parts(value, family)):
+        if any(isinstance(node, ast.FloorDiv) for node in ast.walk(each)):
+            return f"; `__len__` divides: {ast.unparse(each)}"
     return ""
 
 
-def _divides(value: ast.expr | None) -> str:
-    parts = ast.walk(value) if value is not None else ()
-    if value is not None and any(isinstance(each, ast.FloorDiv) for each in parts):
-        return f"; `__len__` divides: {ast.unparse(value)}"
-    return ""
+def _parts(value: ast.expr, family: Family) -> Iterator[ast.expr]:
+    """What properties and methods of its own return that an expression is made of."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            part = _returned(family, node.attr)
+            if part is not None:
+                yield part
 
 
-def _constant(value: ast.expr | None, kind: ast.ClassDef) -> str:
+def _constant(value: ast.expr, family: Family) -> str:
     if isinstance(value, ast.Attribute):  # of the class: `NUM = 220`
-        value = _class_values(kind).get(value.attr, value)
+        value = _class_values(family).get(value.attr, value)
     if isinstance(value, ast.Constant) and isinstance(value.value, int):
         return f"; {value.value} is written in the source"
     return ""
 
 
-def _class_values(kind: ast.ClassDef) -> dict[str, ast.expr]:
+def _class_values(family: Family) -> dict[str, ast.expr]:
     return {
         target.id: node.value
+        for kind in reversed(family)
         for node in kind.body
         if isinstance(node, ast.Assign)
         for target in node.targets

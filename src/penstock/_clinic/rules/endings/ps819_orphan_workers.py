@@ -16,7 +16,7 @@ End the program in the ordinary way (no `os._exit`, no SIGKILL) so that its work
 on reads, or use `from penstock import DataLoader`, whose workers die with their parent.
 
 ## When we stay silent
-When nothing was left, and when we ended the program ourselves.
+When nothing was left, and when we ended the program ourselves or it was killed for want of memory (PS211).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import ClassVar
 from penstock._clinic.amounts import count
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
+from penstock._clinic.shortage import is_out_of_memory
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Trial
 
@@ -44,7 +45,8 @@ class OrphanWorkers:
         loader = _with_workers(trial) if trial is not None else None
         if trial is None or loader is None:
             return
-        if trial.ended_by == "itself" and trial.left_workers:
+        # Whom the kernel has killed for want of memory did not choose its end.
+        if trial.ended_by == "itself" and trial.left_workers and not is_out_of_memory(trial):
             whom = f"the program, which ended {_ending(trial.status)}"
             yield self._finding(trial.left_workers, whom, loader)
         elif trial.outlived_workers:

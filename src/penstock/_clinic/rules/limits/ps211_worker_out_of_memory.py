@@ -50,7 +50,7 @@ class WorkerOutOfMemory:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding when memory ran out in a worker."""
         for trial in facts.trials:
-            found = _killed(trial) or _raised(trial) or _held(trial)
+            found = _killed(trial) or _raised(trial) or _held(trial) or _killed_whole(trial)
             if found is not None:
                 yield self._finding(facts, trial, found)
                 return
@@ -107,6 +107,14 @@ def _held(trial: Trial) -> Said | None:
         "", loader=heaviest.loader, worker=heaviest.worker, index=heaviest.index, at_s=trial.seconds
     )
     return Said(line, trial, key)
+
+
+def _killed_whole(trial: Trial) -> Said | None:
+    """The program itself, if it was the largest when its workers needed more."""
+    is_at_work = any(seen.workers and seen.ended_s is None for seen in trial.iterators)
+    if trial.outcome != "oom" or trial.status != -signal.SIGKILL or not is_at_work:
+        return None
+    return Said("the program was killed by SIGKILL for want of memory while its workers ran", trial)
 
 
 def _when(trial: Trial, found: Said) -> float | None:

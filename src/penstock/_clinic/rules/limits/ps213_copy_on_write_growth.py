@@ -11,7 +11,8 @@ first epochs. Programs run for hours and are then killed for want of memory.
 ## How we know
 The dataset holds a list or dictionary of many Python objects, workers are forked, and the memory that is each
 worker's own (USS) rises with the samples it makes, too much for noise: still at the end of the run, or until
-it has gained as much as the lists hold. The experiment packs these lists into one buffer and looks again.
+it has gained as much as the lists hold. Where the program is killed before that shows: what the lists hold, in
+every worker, is more than fits beside the program. The experiment packs these lists into one buffer and looks again.
 
 ## What to do
 Keep such data in one array: `numpy` bytes and offsets, an arrow table, a tensor. `gc.freeze()` does not help.
@@ -31,7 +32,7 @@ from penstock._clinic import amounts, growth
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named
-from penstock._clinic.shortage import is_out_of_memory
+from penstock._clinic.shortage import NEAR, is_out_of_memory
 from penstock._lab.plan import Change
 from penstock._lab.record import LoaderSeen, Thing, Trial
 
@@ -77,19 +78,23 @@ class CopyOnWriteGrowth:
                 if grown is not None:
                     yield self._finding(facts, loader, grown)
                     break
+            else:
+                grown = _foretold(facts, loader)
+                if grown is not None:
+                    yield self._finding(facts, loader, grown)
 
     def _finding(self, facts: Facts, loader: LoaderSeen, grown: _Grown) -> Finding:
         largest = max(grown.lists, key=_nbytes)
         total = grown.most * grown.workers
         dies = facts.observed is not None and is_out_of_memory(facts.observed)
+        so_far = f"{amounts.size(grown.seen)} so far, " if grown.seen else ""
         return Finding(
             code=self.code,
             cause=self.cause,
             severity="error" if dies else "warning",
             message=(
                 f"each worker of {loader_named(loader)} copies `{largest.path}` ({largest.count:,} Python "
-                f"objects) as it reads it: {amounts.size(grown.seen)} more in {grown.workers} workers, "
-                f"and up to {amounts.size(total)}"
+                f"objects) as it reads it: {so_far}up to {amounts.size(total)} more in {grown.workers} workers"
             ),
             prescription=Prescription(
                 change=f"keep `{largest.path}` in one array (numpy, or bytes with offsets), not in a list",
@@ -99,6 +104,7 @@ class CopyOnWriteGrowth:
             evidence=tuple(_evidence(grown, facts)),
             where=largest.site or loader.dataset.site or loader.site,
             loader=loader.key,
+            confidence="observed" if grown.seen else "suspected",
             experiments=(
                 Experiment(
                     title="the same loader with its lists packed into one buffer",
@@ -124,6 +130,20 @@ def _grown(trial: Trial, loader: LoaderSeen) -> _Grown | None:
         workers=len({seen.worker for seen in growth.fetches(trial, loader.key)}),
     )
     return grown if grown.seen >= SEEN and grown.most * grown.workers >= WORTH else None
+
+
+def _foretold(facts: Facts, loader: LoaderSeen) -> _Grown | None:
+    """Where memory ran out before growth could be seen: copies that would not fit beside the program."""
+    trial, alone = facts.observed, facts.at(loader.key, 0)
+    if trial is None or alone is None or alone.outcome != "ok" or not is_out_of_memory(trial):
+        return None
+    lists = _lists(trial, loader)
+    if not lists or loader.start_method != "fork" or _has_cache(trial, loader):
+        return None
+    workers = int(loader.settings.get("num_workers") or 0)
+    grown = _Grown(lists=lists, per_sample=0.0, seen=0.0, workers=workers)
+    needed = max((each.tree_pss for each in alone.vitals), default=0) + grown.most * workers
+    return grown if needed >= NEAR * trial.host.memory_limit > 0 else None
 
 
 def _copied(trial: Trial, loader: LoaderSeen, most: int) -> float:
@@ -162,6 +182,7 @@ def _evidence(grown: _Grown, facts: Facts) -> Iterator[Evidence]:
         if grown.per_sample
         else f"{amounts.size(grown.seen)} in all, then level: by then the lists have been copied"
     )
-    yield Evidence("growth of a worker's own memory", value, "observed run")
+    if grown.seen:
+        yield Evidence("growth of a worker's own memory", value, "observed run")
     if facts.host.memory_limit:
         yield Evidence("limit of memory", amounts.size(facts.host.memory_limit), "host")

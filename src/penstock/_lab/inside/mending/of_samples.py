@@ -73,6 +73,13 @@ class PackTensors(Mend, OfBatches):
 
     name: ClassVar[str] = "pack-tensors"
 
+    def in_worker(self, dataset: Any) -> None:
+        """Let torch's own collate function put none of them into shared memory by itself."""
+        del dataset
+        torch: Any = sys.modules["torch"]
+        collate: Any = sys.modules["torch.utils.data._utils.collate"]
+        collate.default_collate_fn_map[torch.Tensor] = lambda batch, **_: torch.stack(batch)
+
     def made(self, batch: Any) -> Any:
         """Put them together."""
         torch: Any = sys.modules["torch"]
