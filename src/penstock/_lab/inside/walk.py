@@ -97,7 +97,7 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
     for cls in kind.__mro__:
         members = vars(cls)
         holder = members.get("__dict__")
-        if type(holder) in _DICTIONARY:
+        if isinstance(holder, _DICTIONARY):
             found = holder.__get__(value, kind)
             if isinstance(found, dict):
                 yield from ((f".{name}", part) for name, part in list(found.items()) if not _is_ours(name))

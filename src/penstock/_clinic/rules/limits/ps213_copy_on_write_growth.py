@@ -11,8 +11,9 @@ first epochs. Programs run for hours and are then killed for want of memory.
 ## How we know
 The dataset holds a list or dictionary of many Python objects, workers are forked, and the memory that is each
 worker's own (USS) rises with the samples it makes, too much for noise: still at the end of the run, or until
-it has gained as much as the lists hold. Where the program is killed before that shows: what the lists hold, in
-every worker, is more than fits beside the program. The experiment packs these lists into one buffer and looks again.
+it has gained as much as the lists hold. Where the program is killed before that shows: what the lists hold,
+in every worker, is more than fits beside the program. The experiment packs these lists into one buffer and
+looks again.
 
 ## What to do
 Keep such data in one array: `numpy` bytes and offsets, an arrow table, a tensor. `gc.freeze()` does not help.
@@ -94,7 +95,8 @@ class CopyOnWriteGrowth:
             severity="error" if dies else "warning",
             message=(
                 f"each worker of {loader_named(loader)} copies `{largest.path}` ({largest.count:,} Python "
-                f"objects) as it reads it: {so_far}up to {amounts.size(total)} more in {grown.workers} workers"
+                f"objects) as it reads it: {so_far}up to {amounts.size(total)} more in "
+                f"{grown.workers} workers"
             ),
             prescription=Prescription(
                 change=f"keep `{largest.path}` in one array (numpy, or bytes with offsets), not in a list",
