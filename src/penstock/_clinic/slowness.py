@@ -136,11 +136,11 @@ class Slow:
     def makes_batches_all_the_time(self) -> bool:
         """Whether the making of batches is what takes the time: workers are hardly ever without work.
 
-        A worker that waits for an answer over a network looks idle; the time that it spent in the dataset
-        tells.
+        A worker that waits for an answer over a network looks idle, and those of another loader, which are
+        kept for its turn, are: the time that was spent in the dataset tells.
         """
         if self.busy_share is not None and self.workers:
-            return self.busy_share >= BUSY or (self.waits and self.made_share >= BUSY)
+            return max(self.busy_share, self.made_share) >= BUSY
         return self.hand_over_share < 1 / 3
 
     @property

@@ -56,3 +56,9 @@ def test_short_epochs_that_nobody_would_be_alarmed_about_are_told_all_the_same()
     short = SICK.but(passes=4, batches=30, length=30, wait_s=0.015, made_s=0.03)
     assert found(short)
     assert not found(short.but(passes=2, batches=15, length=15))
+
+
+def test_workers_of_another_loader_that_wait_for_their_turn_do_not_speak_for_this_one():
+    looks = ("", "", "do_poll", "do_poll")
+    assert found(SICK.but(wait_s=0.05, made_s=0.09, worker_waits=looks))
+    assert not found(SICK.but(wait_s=0.05, made_s=0.04, worker_waits=looks))
