@@ -201,11 +201,21 @@ class Stored:
 
     def past(self) -> dict[str, Any]:
         """DatasetSeen's fields that only our own loop can tell."""
-        probed = stored.probe(self._dataset) if self._dataset is not None else {}
-        return {"mutated": self._mutated, "drifts": self._drifts(), **probed}
+        if self._dataset is None:
+            return {"mutated": [], "drifts": False}
+        drifts = self._drifts()
+        return {"mutated": self._mutated, "drifts": drifts, **stored.probe(self._dataset)}
 
     def _drifts(self) -> bool:
-        return bool(self._mutated) and stored.drifts(self._dataset)
+        if self._mutated:
+            return stored.drifts(self._dataset)
+        # What was opened only for the first sample was not there before: it is asked about now.
+        now = stored.contents(self._dataset)
+        if now.keys() <= self._before.keys():
+            return False
+        drifts = stored.drifts(self._dataset)
+        self._mutated = stored.changed(now, self._dataset)
+        return drifts and bool(self._mutated)
 
 
 def _is_over(began: float, limit: float | None) -> bool:

@@ -9,7 +9,9 @@ there, and no sample depends on it.
 
 from __future__ import annotations
 
+import dis
 import functools
+import itertools
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,6 +20,8 @@ from penstock._lab.inside.walk import is_users
 
 # Where samples are made, by datasets and by what they call.
 _MAKERS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
+# What a record is told: it is not read for that.
+_ADDING = frozenset({"append", "extend", "add", "appendleft", "put", "put_nowait", "write"})
 _MOST = 400  # functions that are read
 
 
@@ -95,11 +99,25 @@ def _functions(member: Any) -> Iterator[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """Names and texts in code, its comprehensions and inner functions."""
-    yield from code.co_names
-    yield from code.co_freevars
+    """Names and texts that code reads, its comprehensions and inner functions too; no local variables.
+
+    What is only written to is not read: an attribute that is set, a record to which something is added.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
+    for step, after in itertools.zip_longest(steps, steps[1:]):
+        is_local = step.opname.startswith("LOAD_FAST")
+        if (
+            isinstance(step.argval, str)
+            and not is_local
+            and not (after and after.argval in _ADDING and _is_attribute(after))
+        ):
+            yield step.argval
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield from _names(part)
-        elif isinstance(part, str):
-            yield part
+        elif isinstance(part, tuple):  # keys of a constant dictionary, names of keyword arguments
+            yield from (each for each in part if isinstance(each, str))
+
+
+def _is_attribute(step: dis.Instruction) -> bool:
+    return step.opname in {"LOAD_ATTR", "LOAD_METHOD"}

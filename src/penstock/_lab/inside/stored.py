@@ -12,7 +12,7 @@ from penstock._lab.inside.walk import LEAVES, is_data, walk
 _MOST = 3_000  # parts that are looked at
 _MOST_BYTES = 128 << 20  # of all contents that are read
 _LARGEST = 64 << 20  # of one of them
-_DEEPEST = 4
+_DEEPEST = 6
 _SIZES = 64
 _SIZES_DEEP = 2
 _FAR = 1 << 24  # past the length: an index that no finite dataset has

@@ -172,6 +172,8 @@ SETTINGS = {"rate": 0.1, "size": 8}
 
 
 def crop(row, config):
+    rate = row
+    row = rate
     return row[: config.size + config.rest["shift"]] + CONFIG.size + SETTINGS["size"]
 
 
@@ -181,11 +183,15 @@ class Cropped:
         self.settings = {"rate": 0.1, "crop": 8}
         self.shares = {"a": 0.5, "b": 0.5}
         self.level = 1
+        self.last = 0
+        self.record = []
 
     def describe(self):
         return self.level
 
     def __getitem__(self, index):
+        self.record.append(index)
+        self.last = index
         return self.cut(index) * self.settings["crop"] * self.shares[index]
 
     def cut(self, index):
@@ -198,6 +204,8 @@ class Cropped:
         (lambda data: setattr(data.config, "size", 9), "dataset.config.size", True),
         (lambda data: setattr(data.config, "rate", 0.2), "dataset.config.rate", False),
         (lambda data: setattr(data, "level", 2), "dataset.level", False),
+        (lambda data: setattr(data, "last", 2), "dataset.last", False),
+        (lambda data: data.record.append(2), "dataset.record", False),
         (lambda data: data.settings.update(crop=9), "dataset.settings", True),
         (lambda data: data.settings.update(rate=0.2), "dataset.settings", False),
         (lambda data: data.settings.update(best=0.2), "dataset.settings", False),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from penstock._lab.inside import stored
+from penstock._lab.inside.drive import Stored
 
 
 class Data:
@@ -136,3 +139,37 @@ class Windows(Data):
 
 def test_what_is_left_of_a_recording_is_no_sample():
     assert stored.probe(Windows(3, range(7))) == {"reach": 3, "past": []}
+
+
+class Late(Gain):
+    """Opens what it stores when it is first asked."""
+
+    def __init__(self, length, held):
+        super().__init__(length, held)
+        del self.tensor
+        self.opened = None
+
+    def __getitem__(self, index):
+        if self.opened is None:
+            self.opened = [torch.ones(2) for _ in self.items]
+        self.opened[index] *= 1 + torch.rand(1)
+        return self.opened[index]
+
+
+class Steady(Late):
+    def __getitem__(self, index):
+        return super().__getitem__(index) * 0 + index
+
+
+def test_what_is_opened_only_for_the_first_sample_is_asked_about_afterwards():
+    def asked(dataset):
+        looking = Stored(SimpleNamespace(num_workers=0, dataset=dataset))
+        dataset[0]
+        looking.look()
+        found = looking.past()
+        return found["mutated"], found["drifts"]
+
+    mutated, drifts = asked(Late(3, range(5)))
+    assert drifts
+    assert mutated == ["dataset.opened[0]", "dataset.opened[1]", "dataset.opened[2]"]
+    assert not asked(Steady(3, range(5)))[1]
