@@ -105,12 +105,8 @@ def _names(code: types.CodeType) -> Iterator[str]:
     """
     steps = [step for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
     for step, after in itertools.zip_longest(steps, steps[1:]):
-        is_local = step.opname.startswith("LOAD_FAST")
-        if (
-            isinstance(step.argval, str)
-            and not is_local
-            and not (after and after.argval in _ADDING and _is_attribute(after))
-        ):
+        is_name = isinstance(step.argval, str) and not step.opname.startswith("LOAD_FAST")
+        if is_name and not (after and _adds(after)):
             yield step.argval
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
@@ -119,5 +115,5 @@ def _names(code: types.CodeType) -> Iterator[str]:
             yield from (each for each in part if isinstance(each, str))
 
 
-def _is_attribute(step: dis.Instruction) -> bool:
-    return step.opname in {"LOAD_ATTR", "LOAD_METHOD"}
+def _adds(step: dis.Instruction) -> bool:
+    return step.opname in {"LOAD_ATTR", "LOAD_METHOD"} and step.argval in _ADDING
