@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import itertools
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,18 +19,24 @@ from penstock._lab.inside.walk import is_users
 
 # Where samples are made, by datasets and by what they call.
 _MAKERS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__")
-# What a record is told: it is not read for that.
-_ADDING = frozenset({"append", "extend", "add", "appendleft", "put", "put_nowait", "write"})
+# By which a container is filled.
+_ADDING = frozenset(
+    {"append", "extend", "add", "appendleft", "put", "put_nowait", "write", "update", "setdefault", "pop"}
+)
+_EXPRESSION = 6  # steps in which an index is made
 _MOST = 400  # functions that are read
 
 
 def mentioned(things: Iterable[Any]) -> frozenset[str]:
-    """Attributes, globals, closure variables and texts in the code of these things that makes samples."""
+    """Attributes, globals, closure variables and texts in the code of these things that makes samples.
+
+    But for those that this code itself writes to, or fills: caches, counters, records of its own.
+    """
     reader = _Reader()
     for thing in things:
         reader.meet(thing)
     reader.read()
-    return frozenset(reader.names)
+    return frozenset(reader.names - reader.written)
 
 
 class _Reader:
@@ -39,6 +44,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.written: set[str] = set()
         self._classes: dict[type, None] = {}
         self._seen: set[types.FunctionType] = set()
         self._ahead: list[types.FunctionType] = []
@@ -63,18 +69,23 @@ class _Reader:
         """Until there is nothing new."""
         while self._ahead and len(self._seen) <= _MOST:
             function = self._ahead.pop()
-            for name in list(_names(function.__code__)):
-                if name not in self.names:
-                    self.names.add(name)
-                    for kind in list(self._classes):
-                        self._called(kind, name)
-                if name in function.__globals__:
-                    self.meet(function.__globals__[name])
+            for name, is_written in list(_names(function.__code__)):
+                self._mentioned(name, function.__globals__)
+                if is_written:
+                    self.written.add(name)
             for cell in function.__closure__ or ():
                 try:
                     self.meet(cell.cell_contents)
                 except ValueError:
                     continue  # not assigned yet
+
+    def _mentioned(self, name: str, outside: dict[str, Any]) -> None:
+        if name not in self.names:
+            self.names.add(name)
+            for kind in list(self._classes):
+                self._called(kind, name)
+        if name in outside:
+            self.meet(outside[name])
 
     def _called(self, kind: type, name: str) -> None:
         for cls in kind.__mro__:
@@ -98,22 +109,32 @@ def _functions(member: Any) -> Iterator[Any]:
         yield getattr(member, "__func__", member)
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Names and texts that code reads, its comprehensions and inner functions too; no local variables.
+def _names(code: types.CodeType) -> Iterator[tuple[str, bool]]:
+    """Names and texts in code, also in its comprehensions and inner functions; and whether each is written to.
 
-    What is only written to is not read: an attribute that is set, a record to which something is added.
+    Local variables are nobody else's.
     """
-    steps = [step for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
-    for step, after in itertools.zip_longest(steps, steps[1:]):
-        is_name = isinstance(step.argval, str) and not step.opname.startswith("LOAD_FAST")
-        if is_name and not (after and _adds(after)):
-            yield step.argval
+    steps = list(dis.get_instructions(code))
+    for place, step in enumerate(steps):
+        if isinstance(step.argval, str) and not step.opname.endswith("_FAST"):
+            if step.opname.startswith("LOAD_"):
+                yield step.argval, _is_filled(steps[place + 1 : place + _EXPRESSION])
+            elif step.opname == "STORE_ATTR":
+                yield step.argval, True
     for part in code.co_consts:
         if isinstance(part, types.CodeType):
             yield from _names(part)
         elif isinstance(part, tuple):  # keys of a constant dictionary, names of keyword arguments
-            yield from (each for each in part if isinstance(each, str))
+            yield from ((each, False) for each in part if isinstance(each, str))
 
 
-def _adds(step: dis.Instruction) -> bool:
-    return step.opname in {"LOAD_ATTR", "LOAD_METHOD"} and step.argval in _ADDING
+def _is_filled(after: list[dis.Instruction]) -> bool:
+    """Whether what was loaded gets an element, by what comes after: `self.cache[index] = …`, `.append(…)`."""
+    if after and after[0].opname in {"LOAD_ATTR", "LOAD_METHOD"} and after[0].argval in _ADDING:
+        return True
+    for place, step in enumerate(after):
+        if step.opname == "STORE_SUBSCR":
+            return place > 0  # else it is the index
+        if step.opname.startswith(("STORE_", "POP_", "RETURN_", "LOAD_ATTR", "LOAD_METHOD")):
+            return False
+    return False

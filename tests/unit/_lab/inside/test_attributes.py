@@ -184,6 +184,8 @@ class Cropped:
         self.shares = {"a": 0.5, "b": 0.5}
         self.level = 1
         self.last = 0
+        self.count = 0
+        self.cache = {}
         self.record = []
 
     def describe(self):
@@ -192,7 +194,10 @@ class Cropped:
     def __getitem__(self, index):
         self.record.append(index)
         self.last = index
-        return self.cut(index) * self.settings["crop"] * self.shares[index]
+        self.count += 1
+        if index not in self.cache:
+            self.cache[index] = len(self.record)
+        return self.cache[index] + self.cut(index) * self.settings["crop"] * self.shares[index]
 
     def cut(self, index):
         return crop(index, self.config)
@@ -206,6 +211,8 @@ class Cropped:
         (lambda data: setattr(data, "level", 2), "dataset.level", False),
         (lambda data: setattr(data, "last", 2), "dataset.last", False),
         (lambda data: data.record.append(2), "dataset.record", False),
+        (lambda data: data.cache.update({2: 3}), "dataset.cache", False),
+        (lambda data: setattr(data, "count", 2), "dataset.count", False),
         (lambda data: data.settings.update(crop=9), "dataset.settings", True),
         (lambda data: data.settings.update(rate=0.2), "dataset.settings", False),
         (lambda data: data.settings.update(best=0.2), "dataset.settings", False),
