@@ -110,7 +110,7 @@ def _functions(member: Any) -> Iterator[Any]:
 
 
 def _names(code: types.CodeType) -> Iterator[tuple[str, bool]]:
-    """Names and texts in code, also in its comprehensions and inner functions; and whether each is written to.
+    """Names and texts in code and its comprehensions and inner functions; and whether each is written to.
 
     Local variables are nobody else's.
     """
