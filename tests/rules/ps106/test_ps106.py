@@ -46,9 +46,12 @@ def test_a_large_dataset_is_told_in_the_first_epoch():
 
 
 def test_starts_of_a_second_add_up_where_they_are_most_of_many_passes():
-    assert found(spawned(), passes(8, first=1.0, whole=1.2))
-    (told,) = found(spawned(), passes(4, first=1.0, whole=1.2))
-    assert told.severity == "info"  # no more than four seconds in all
+    (finding,) = found(spawned(), passes(4, first=1.0, whole=1.2))
+    assert finding.severity == "warning"
+    (told,) = found(spawned(), passes(4, first=0.7, whole=1.0))
+    assert told.severity == "info"  # less than three seconds in all
+    (told,) = found(spawned(), passes(2, first=2.0, whole=2.5))
+    assert told.severity == "info"
     assert not found(spawned(dataset=big(300 * MB)), passes(1, first=1.0))
 
 

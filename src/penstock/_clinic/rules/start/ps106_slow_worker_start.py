@@ -17,7 +17,7 @@ workers map. With forkserver `multiprocessing.set_forkserver_preload(["torch"])`
 
 ## When we stay silent
 Under fork; when the start is a small part of a pass; and when it happens once with a small dataset: that is
-what spawn costs. It is an info where less than six seconds are lost in all.
+what spawn costs. It is an info where less than six seconds are lost in all, or three in three passes or more.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ MOST_OF_A_PASS = 0.5
 # In the passes of one process together: a program of two short epochs pays less, and nobody minds. It is
 # told, since many a program that is tried out for two epochs is made for a hundred.
 LOST_S, SHORT_S = 6.0, 1.0
+# Of several passes half of that is noticed, as with workers that are forked again and again (PS407).
+SEVERAL, OFTEN_S = 3, 3.0
 # A pickle of this size takes longer to ship and load than torch to import, on any disk.
 LARGE_PICKLE = 64 << 20
 
@@ -116,8 +118,11 @@ def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
     return [each for each in passes if _start(each) >= AGAIN_S]
 
 
-def _is_mostly_start(passes: list[IteratorSeen], lost_s: float = LOST_S) -> bool:
-    return _lost(_slow(passes)) >= lost_s and _share(passes) >= MOST_OF_A_PASS
+def _is_mostly_start(passes: list[IteratorSeen], least_s: float | None = None) -> bool:
+    slow = _slow(passes)
+    if least_s is None:
+        least_s = OFTEN_S if len(slow) >= SEVERAL else LOST_S
+    return _lost(slow) >= least_s and _share(passes) >= MOST_OF_A_PASS
 
 
 def _lost(slow: list[IteratorSeen]) -> float:
