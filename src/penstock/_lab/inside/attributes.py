@@ -29,7 +29,7 @@ _GLOBAL_PARTS, _GLOBAL_DEEP = 100, 2
 _LARGEST = 16 << 20  # bytes of an array whose contents are compared
 _ELEMENTS = 50_000  # of a container, and of those in it, that are compared
 _SEEN = "_penstock_attributes"
-_KEY = re.compile(r"\['([^']*)'\]$")
+_KEY, _ELEMENT = re.compile(r"\['([^']*)'\]"), re.compile(r"\['([^']*)'\]$")
 
 Mark = tuple[int, int]  # number of elements, checksum of contents; -1 where there is none
 Told = dict[str, tuple[Any, Mark]]
@@ -78,23 +78,23 @@ def _is_mentioned(path: str, names: frozenset[str], before: Told, now: Told) -> 
     name = path.partition("[")[0].rpartition(".")[2].strip("<>")
     if name not in names:
         return False
-    at = _KEY.search(path)
-    container = path[: at.start()] if at else path
-    keys = {key: place for place in (*before, *now) if (key := _key(place, container))}
-    if names.isdisjoint(keys):
+    own = _ELEMENT.search(path)
+    container = path[: own.start()] if own else path
+    inside = {place: key for place in before | now if (key := _key(place, container))}
+    if names.isdisjoint(inside.values()):
         return True
-    others = {
-        key
-        for key, place in keys.items()
-        if place not in before or place not in now or not _is_same(before[place], now[place])
-    }
-    return not others or not names.isdisjoint({at[1]} if at else others)
+    others = {key for place, key in inside.items() if _is_news(place, before, now)}
+    return not others or not names.isdisjoint({own[1]} if own else others)
+
+
+def _is_news(path: str, before: Told, now: Told) -> bool:
+    return path not in before or path not in now or not _is_same(before[path], now[path])
 
 
 def _key(path: str, container: str) -> str:
-    """The key of an element of a dictionary; empty for what is none of its elements."""
-    found = _KEY.fullmatch(path, len(container)) if path.startswith(container) else None
-    return found[1] if found else ""
+    """The last key that leads to what lies in a dictionary; empty for what lies elsewhere."""
+    keys = _KEY.findall(path, len(container)) if path.startswith(f"{container}[") else ()
+    return str(keys[-1]) if keys else ""
 
 
 def told(dataset: Any, collate_fn: Any) -> Told:

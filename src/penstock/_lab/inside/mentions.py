@@ -116,7 +116,7 @@ def _names(code: types.CodeType) -> Iterator[tuple[str, bool]]:
     """
     steps = list(dis.get_instructions(code))
     for place, step in enumerate(steps):
-        if isinstance(step.argval, str) and not step.opname.endswith("_FAST"):
+        if isinstance(step.argval, str) and "_FAST" not in step.opname:
             if step.opname.startswith("LOAD_"):
                 yield step.argval, _is_filled(steps[place + 1 : place + _EXPRESSION])
             elif step.opname == "STORE_ATTR":

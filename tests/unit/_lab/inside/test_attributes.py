@@ -180,7 +180,7 @@ def crop(row, config):
 class Cropped:
     def __init__(self):
         self.config = Config()
-        self.settings = {"rate": 0.1, "crop": 8}
+        self.settings = {"rate": 0.1, "crop": 8, "optimizer": {"momentum": 0.9}, "losses": [0.5]}
         self.shares = {"a": 0.5, "b": 0.5}
         self.level = 1
         self.last = 0
@@ -216,6 +216,8 @@ class Cropped:
         (lambda data: data.settings.update(crop=9), "dataset.settings", True),
         (lambda data: data.settings.update(rate=0.2), "dataset.settings", False),
         (lambda data: data.settings.update(best=0.2), "dataset.settings", False),
+        (lambda data: data.settings["optimizer"].update(momentum=0.5), "dataset.settings", False),
+        (lambda data: data.settings["losses"].append(0.2), "dataset.settings", False),
         (lambda data: data.config.rest.update(shift=2), "dataset.config.rest", True),
         (lambda data: data.config.rest.update(decay=2), "dataset.config.rest", False),
         (lambda data: data.shares.update(a=0.9), "dataset.shares", True),
