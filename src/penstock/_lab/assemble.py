@@ -65,6 +65,7 @@ class Seen:
     left_shm: tuple[str, ...] = ()
     orphaned_shm: tuple[str, ...] = ()
     orphaned_by: int = 0
+    orphaned_nbytes: int = 0
     impossible: str = ""
     judgement: str = ""
     is_hung: bool = False  # at the time limit: nothing moved, and it would soon have been called a stall
@@ -108,6 +109,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         left_shm=seen.left_shm,
         orphaned_shm=seen.orphaned_shm,
         orphaned_by=seen.orphaned_by,
+        orphaned_nbytes=seen.orphaned_nbytes,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
     )

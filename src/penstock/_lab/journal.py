@@ -36,6 +36,7 @@ class Journal:
         self.segments: dict[str, int] = {}  # names of shared memory that the program has made, and who did
         self.temporaries: set[str] = set()  # files and directories that it has made with `tempfile`
         self.has_lost_batch = False  # a worker could not send one
+        self.has_failed = False  # something has raised
         self._last: dict[int, bytes] = {}  # the newest of those kinds, by process
 
     def read(self) -> bool:
@@ -90,6 +91,7 @@ class Journal:
         elif kind == b"iter":
             self.consumers.add(pid)
         elif kind == b"failed":
+            self.has_failed = True
             self.has_lost_batch |= event.get("phase") == "feeder"
         elif kind == b"ended":
             self.crews.pop(key, None)

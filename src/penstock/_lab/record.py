@@ -314,6 +314,7 @@ class Trial:
     left_shm: tuple[str, ...] = ()  # names in /dev/shm that it left behind
     orphaned_shm: tuple[str, ...] = ()  # of its dead processes, that nobody held, at most while it ran
     orphaned_by: int = 0  # so many processes had made them
+    orphaned_nbytes: int = 0  # the most that such names took before anything had failed
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
     judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"
 

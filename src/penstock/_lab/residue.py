@@ -33,14 +33,19 @@ def shm_names(folder: Path = SHM) -> frozenset[str]:
 
 def stale(folder: Path = SHM) -> tuple[tuple[str, ...], int]:
     """Names in /dev/shm that bear the pid of a process that is no more, and how large they are together."""
-    names, nbytes = [], 0
-    for name in sorted(shm_names(folder)):
-        pid = maker(name)
-        if pid is not None and not Path(f"/proc/{pid}").exists():
-            names.append(name)
-            with contextlib.suppress(OSError):
-                nbytes += (folder / name).stat().st_blocks * 512
-    return tuple(names), nbytes
+    makers = {name: maker(name) for name in sorted(shm_names(folder))}
+    dead = {pid for pid in makers.values() if pid is not None and not Path(f"/proc/{pid}").exists()}
+    names = tuple(name for name, pid in makers.items() if pid in dead)
+    return names, taken(names, folder)
+
+
+def taken(names: Iterable[str], folder: Path = SHM) -> int:
+    """Bytes of /dev/shm that they take."""
+    nbytes = 0
+    for name in names:
+        with contextlib.suppress(OSError):
+            nbytes += (folder / name).stat().st_blocks * 512
+    return nbytes
 
 
 def maker(name: str) -> int | None:

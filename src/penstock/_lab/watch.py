@@ -65,6 +65,7 @@ class Watch:
         self._has_news = False
         self._stop = stop
         self._orphaned: dict[str, int] = {}
+        self._orphaned_nbytes = 0
         self._orphans_at = 0.0
         self._without_parent: dict[int, float] = {}  # workers, and since when
         self._outlived: set[int] = set()
@@ -141,15 +142,21 @@ class Watch:
         return "stall" if self._is_stalled(now, alive) else None
 
     def _note_orphans(self, now: float, alive: list[int]) -> None:
-        """Keep the most names in /dev/shm that were there without anybody who could remove them."""
+        """Keep the most names in /dev/shm that were there without anybody who could remove them.
+
+        What fails leaves names too: how much room they took is asked only before that.
+        """
         if now < self._orphans_at:
             return
         self._orphans_at = now + ORPHANS_S
         names = residue.orphaned(self.pids, alive, self.journal.segments)
-        if len(names) > len(self._orphaned):
-            held = residue.mapped_names(alive)
-            names = {name: pid for name, pid in names.items() if name not in held}
-            self._orphaned = max(names, self._orphaned, key=len)
+        if not names or (self.journal.has_failed and len(names) <= len(self._orphaned)):
+            return
+        held = residue.mapped_names(alive)
+        names = {name: pid for name, pid in names.items() if name not in held}
+        self._orphaned = max(names, self._orphaned, key=len)
+        if not self.journal.has_failed:
+            self._orphaned_nbytes = max(self._orphaned_nbytes, residue.taken(names))
 
     def _note_outlived(self, now: float, alive: list[Process]) -> None:
         """Note workers that are long without the process that they work for: the warden has adopted them."""
@@ -317,6 +324,7 @@ class Watch:
             left_shm=left if is_own_end else (),
             orphaned_shm=tuple(sorted(self._orphaned)),
             orphaned_by=len(set(self._orphaned.values())),
+            orphaned_nbytes=self._orphaned_nbytes,
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
             is_hung=self._still.seconds >= max(self._after_s / 2, stall.KNOWN_S),

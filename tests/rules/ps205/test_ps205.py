@@ -110,3 +110,17 @@ def test_what_crew_after_crew_of_workers_leaves_adds_up_while_the_program_runs()
     assert finding.severity == "warning"
     assert "12 files of 12 processes that are no more" in finding.message
     assert not found(left(4))
+
+
+def test_names_of_dead_processes_that_took_much_of_the_mount_before_it_was_full_are_the_cause():
+    full = (failure("unable to allocate shared memory(shm) for file </torch_9_1_1>"),)
+
+    def left(nbytes):
+        crowded = host(shm_size=64 * MB)
+        return trial(loader(), outcome="error", failures=full, host=crowded, orphaned_nbytes=nbytes)
+
+    (finding,) = found(left(30 * MB))
+
+    assert finding.severity == "error"
+    assert "30 MB of the 64 MB were taken by processes that are no more" in finding.message
+    assert not found(left(1 * MB))

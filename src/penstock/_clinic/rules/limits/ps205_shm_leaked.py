@@ -61,7 +61,9 @@ class ShmLeaked:
         # torch leaves the names of files that it could not fill, and so does whoever is killed by SIGBUS:
         # then a full mount is the cause (PS201), unless names of the program's own have filled it.
         is_full = is_out_of_shm(trial)
-        own = _by_crews(trial) or (_left(trial, only=OWN) if is_full else _left(trial) or _tracked(trial))
+        own = _by_crews(trial) or (
+            _crowding(trial) or _left(trial, only=OWN) if is_full else _left(trial) or _tracked(trial)
+        )
         if own is not None:
             yield self._finding(facts, own, is_full=is_full)
         elif trial.host.shm_size and trial.host.shm_stale_nbytes >= CROWDED * trial.host.shm_size:
@@ -131,6 +133,14 @@ def _by_crews(trial: Trial) -> Evidence | None:
     files = amounts.count(len(trial.orphaned_shm), "file")
     named = f"{files} of {trial.orphaned_by} processes that are no more"
     return Evidence("left in /dev/shm", named, "observed run")
+
+
+def _crowding(trial: Trial) -> Evidence | None:
+    """Names left by its own dead processes that took much of the mount before it was full."""
+    if not trial.host.shm_size or trial.orphaned_nbytes < CROWDED * trial.host.shm_size:
+        return None
+    room = f"{amounts.size(trial.orphaned_nbytes)} of the {amounts.size(trial.host.shm_size)}"
+    return Evidence("left in /dev/shm", f"{room} were taken by processes that are no more", "observed run")
 
 
 def _tracked(trial: Trial) -> Evidence | None:
