@@ -180,6 +180,17 @@ def test_a_length_is_looked_up_in_base_classes_and_properties():
     assert finding.message.endswith("`__len__` divides: self.hours // self.step")
 
 
+@pytest.mark.parametrize(("length", "severity"), [(60, "error"), (40, "info")])
+def test_as_many_samples_for_each_thing_may_not_be_so(length, severity):
+    text = "class Pictures:\n    def __len__(self):\n        return len(self.scans) * self.slices\n"
+    source = Source((SourceFile("/home/me/train.py", text, ast.parse(text)),))
+    observed = trial(iterators=(passed(samples=length),))
+
+    (finding,) = WrongLength().check(facts(observed, probed(length, 100, items=12), source=source))
+
+    assert finding.severity == severity
+
+
 @pytest.mark.parametrize("returned", ["self.limit", "self.end - self.start"])
 def test_a_number_that_comes_from_outside_may_be_meant(returned):
     text = f"class Pictures:\n    def __len__(self):\n        return {returned}\n"
@@ -219,6 +230,11 @@ def test_a_stream_that_is_longer_than_it_says_is_found():
 
 def test_an_estimate_that_is_nearly_right_is_left_alone():
     assert not found(*streamed(100, 96))
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(93, False), (85, True), (250, True)])
+def test_what_a_dropped_batch_may_have_had_counts(count, wrong):
+    assert bool(found(*streamed(100, count, drop_last=True, batch_size=4))) == wrong
 
 
 def test_a_stream_without_a_length_is_left_alone():

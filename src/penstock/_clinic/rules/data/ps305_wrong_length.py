@@ -11,9 +11,9 @@ progress bars and schedules are wrong.
 ## How we know
 Too large: an index below `len` raises IndexError, and everything that the dataset holds is shorter; or the
 dataset itself raises `IndexError(index)` there, and gives every sample before. Too small: the dataset gives
-further samples from index `len` on and then ends, and the number left out looks like a slip (one short, or
-the number of batches). Iterable: a whole pass without workers brings another number of samples than `len`
-says. The experiment takes the number that was found in its place.
+further samples from index `len` on and then ends, and the number looks like a slip: one short, the number
+of batches, a division, or a number for each of what it holds. Iterable: a whole pass without workers brings
+another number of samples than `len` says. The experiment takes the number that was found in its place.
 
 ## What to do
 Return the length of what `__getitem__` reads: `return len(self.samples)`.
@@ -244,7 +244,7 @@ def _written(facts: Facts, loader: LoaderSeen, seen: DatasetSeen) -> str:
         return ""
     is_rounded = seen.reach == seen.length + 1  # a rest that is no whole one may be left out
     divided = "" if is_rounded else _divides(returned, family)
-    return divided or (_constant(returned, family) if is_most else "")
+    return divided or ((_constant(returned, family) or _multiplies(returned, family)) if is_most else "")
 
 
 Family = tuple[ast.ClassDef, ...]
@@ -278,6 +278,21 @@ def _divides(value: ast.expr, family: Family) -> str:
         if any(isinstance(node, ast.FloorDiv) for node in ast.walk(each)):
             return f"; `__len__` divides: {ast.unparse(each)}"
     return ""
+
+
+def _multiplies(value: ast.expr, family: Family) -> str:
+    """Whether it takes for granted that each of the things that it holds has as many samples."""
+    for each in (value, *_parts(value, family)):
+        products = (
+            node for node in ast.walk(each) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+        )
+        if any(_is_len(product.left) or _is_len(product.right) for product in products):
+            return f"; `__len__` multiplies: {ast.unparse(each)}"
+    return ""
+
+
+def _is_len(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "len"
 
 
 def _parts(value: ast.expr, family: Family) -> Iterator[ast.expr]:
@@ -316,9 +331,11 @@ def _iterable(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
     said = loader.dataset.length
     zero = facts.at(loader.key, 0) or _own_at_zero(facts, loader)
     whole = next((each for each in zero.of(loader.key) if each.end == "exhausted"), None) if zero else None
-    if said is None or whole is None or loader.settings.get("drop_last"):
+    if said is None or whole is None:
         return None
-    if abs(whole.samples - said) <= FAR * said:
+    # A last batch that was dropped may have had so many.
+    dropped = (loader.settings.get("batch_size") or 1) - 1 if loader.settings.get("drop_last") else 0
+    if -FAR * said <= whole.samples - said + dropped and whole.samples - said <= FAR * said:
         return None
     return _Mistake(
         said=said,
