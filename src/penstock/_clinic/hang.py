@@ -25,6 +25,7 @@ from penstock._clinic.facts import Facts
 from penstock._clinic.failures import innermost, is_users, method_of, workers_of
 from penstock._clinic.source import Source
 from penstock._lab.record import Frame, IteratorSeen, LoaderSeen, ProcessLook, Site, Thing, ThreadLook, Trial
+from penstock._lab.stall import in_collective
 
 Signature = Literal["lost-batch", "lock", "read", "slow", "other-rank", "elsewhere"]
 Wait = Literal["futex", "socket", "pipe", "file-lock", "child", "poll", "sleep", "file", "running", "unknown"]
@@ -241,7 +242,7 @@ def _hang(
         still = tuple(each for each in busy if not _moves(each))
         signature: Signature = "slow" if not still else "lock" if _is_lock(still[0]) else "read"
         return Hang(signature, trial, key, _ranked(still or busy), waiting)
-    if any(_in_collective(look) for look in consumers):
+    if any(in_collective(look) for look in consumers):
         return Hang("other-rank", trial, key, (), waiting)
     is_unread = all(look.main is None or not look.main.frames for look in consumers)
     if any(_awaits_batch(look) for look in consumers) or (waiting is not None and is_unread):
@@ -286,11 +287,6 @@ def _is_loading(look: ProcessLook) -> bool:
     main = look.main
     frames = main.frames if main is not None else ()
     return any("_utils/fetch.py" in frame.file or "_utils/collate.py" in frame.file for frame in frames)
-
-
-def _in_collective(look: ProcessLook) -> bool:
-    main = look.main
-    return main is not None and any("torch/distributed" in frame.file for frame in main.frames)
 
 
 def _awaits_batch(look: ProcessLook) -> bool:

@@ -44,7 +44,8 @@ _STARVED = 0.2  # share of the time in which it wanted to run
 _TORCH_LOADER = "torch/utils/data/dataloader.py"
 _TORCH_WORKER = "torch/utils/data/_utils/worker.py"
 _TORCH_FETCH = "torch/utils/data/_utils/fetch.py"
-_RANKS = ("torch/distributed/",)
+_RANKS = ("torch/distributed/", "torch/nn/parallel/distributed.py")
+_BACKWARD = "torch/autograd/"  # in which the gradients of all ranks are brought together
 _OUR_ENGINE = ("penstock/_engine/", "penstock/_loader.py")
 _PLUMBING = ("multiprocessing/", "threading.py", "socket.py", "selectors.py", "queue.py")
 _TORCH_DATA = "torch/utils/data/"
@@ -237,10 +238,19 @@ def wait_of(look: ProcessLook) -> str:
     if thread is None:
         return "none"
     own = _wait_of_thread(thread)
+    if own == "none" and in_collective(look):
+        return "ranks"
     if own != "none" or is_awake(thread):
         return own
     others = {_wait_of_thread(other) for other in look.threads if other.tid != look.pid}
     return "batch" if "batch" in others else "none"
+
+
+def in_collective(look: ProcessLook) -> bool:
+    """Whether a process that stands still waits for other ranks; only a rank's backward pass does."""
+    places = (*_RANKS, _BACKWARD) if look.role == "rank" else _RANKS
+    frames = look.main.frames if look.main is not None else ()
+    return any(place in frame.file.replace("\\", "/") for frame in frames for place in places)
 
 
 def _wait_of_thread(thread: ThreadLook) -> str:

@@ -266,6 +266,14 @@ def test_a_rank_that_sleeps_makes_the_others_slow():
     assert judge((LAUNCHER, rank(2, REDUCES), sleeper)) == Judgement("sleep", SLEEP_S)
 
 
+def test_a_rank_that_stands_still_in_its_backward_pass_waits_for_others():
+    backward = "_engine_run_backward torch/autograd/graph.py"
+    sleeper = rank(3, "evaluate train.py", wchan="hrtimer_nanosleep", syscall=NAP)
+    assert judge((LAUNCHER, rank(2, backward), sleeper)) == Judgement("sleep", SLEEP_S)
+    alone = ProcessLook(pid=1, role="main", threads=(thread(backward, tid=1),))
+    assert judge((alone,)) == Judgement("none", NEVER)
+
+
 def test_a_shutdown_may_take_five_seconds_for_each_worker():
     ends = thread("join multiprocessing/process.py", f"_shutdown_workers {TORCH}/dataloader.py", tid=1)
     looks = (ProcessLook(pid=1, role="main", threads=(ends,)), IDLE_WORKER, IDLE_WORKER)
