@@ -10,8 +10,9 @@ is killed leaves behind; so does a dataset that makes `SharedMemory` and does no
 
 ## How we know
 Names that are in `/dev/shm` after the program has ended by itself, were not before, and were made by one of
-its processes; or Python's own count of what was leaked. Names from earlier programs count when their maker is
-dead and they take a good part of the mount.
+its processes; or Python's own count of what was leaked. Where the mount is full, names of the program's own
+dead processes count when they had taken a good part of it before anything failed; names from earlier
+programs count when their maker is dead and they take a good part of the mount.
 
 ## What to do
 Leave the sharing strategy at `file_descriptor`; call `unlink()` on each `SharedMemory`; remove what dead
