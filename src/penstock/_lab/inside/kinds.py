@@ -17,6 +17,9 @@ _BY_MODULE: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bz2", ("BZ2File",), "open-file"),
     ("lzma", ("LZMAFile",), "open-file"),
     ("tempfile", ("TemporaryFile", "SpooledTemporaryFile"), "open-file"),
+    ("cv2", ("VideoCapture",), "open-file"),
+    ("av", ("InputContainer",), "open-file"),
+    ("decord", ("VideoReader", "AudioReader"), "open-file"),
     ("mmap", ("mmap",), "mapping"),  # whose position is a process's own, unlike a file's
     ("h5py", (), "hdf5"),
     ("tables", (), "hdf5"),

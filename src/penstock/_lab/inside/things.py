@@ -7,12 +7,13 @@ whether each part can be pickled, which the program is about to do itself.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from typing import Any
 
 from penstock._lab.inside import frames, kinds, mainfile, pickling
-from penstock._lab.inside.walk import LEAVES, reachable
+from penstock._lab.inside.walk import LEAVES, is_users, reachable
 from penstock._lab.inside.weighing import weigh
 
 ROOTS = ("dataset", "collate_fn", "worker_init_fn", "sampler", "batch_sampler", "generator")
@@ -22,6 +23,7 @@ LARGE = 10_000  # Python objects in a container from which on it is told
 NESTED = 64  # elements, each of which may hold many
 HELD = "held"  # said of a lock
 _LOCK = type(threading.Lock())
+_NAMES = ("name", "filename", "path")  # by which readers call their file
 _OPEN_KINDS = frozenset({"lambda", "local-function", "local-class", "main-class", "large-list"})  # have parts
 _SHIPPED = ("dataset", "collate_fn", "worker_init_fn")  # what workers get
 
@@ -80,7 +82,7 @@ class _Search:
         return any(path.startswith((known + ".", known + "[")) for known in self._closed)
 
     def _judge(self, path: str, value: Any, *, is_global: bool) -> None:
-        kind = kinds.kind_of(value)
+        kind = kinds.kind_of(value) or ("open-file" if _is_reader(value) else "")
         if is_global and kind in {"module", "lambda", "local-function", "local-class", "generator"}:
             return  # a name of the module's: it is not sent to workers
         if kind:
@@ -158,8 +160,42 @@ class _Search:
         )
 
 
+def _is_reader(value: Any) -> bool:
+    """Whether an object of some library reads from a file that it keeps open, as soundfile's and rasterio's."""
+    kind = type(value)
+    if kind.__module__ == "builtins" or isinstance(value, type) or is_users(kind):
+        return False
+    reads = any(callable(getattr(kind, name, None)) for name in ("read", "seek"))
+    return reads and descriptor(value) is not None
+
+
 def descriptor(value: Any) -> int | None:
-    """The descriptor under an open file or archive."""
+    """The descriptor of the regular file under an open file, an archive or some library's reader."""
+    fd = _told_descriptor(value)
+    try:
+        return fd if fd is not None and stat.S_ISREG(os.fstat(fd).st_mode) else _opened(value)
+    except OSError:  # it is closed
+        return None
+
+
+def _opened(value: Any) -> int | None:
+    """The descriptor of the file that an object names, where a library has opened it out of sight."""
+    named = next(
+        (told for name in _NAMES if isinstance(told := _attribute(value, name), (str, os.PathLike))), None
+    )
+    if named is None:
+        return None
+    path = os.path.realpath(named)
+    for fd in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}") == path:  # noqa: PTH115 - a string
+                return int(fd)
+        except OSError:  # the one by which they are listed
+            continue
+    return None
+
+
+def _told_descriptor(value: Any) -> int | None:
     for _ in range(4):
         for name in ("fp", "zip", "fileobj", "myfileobj", "_fp", "raw", "buffer", "file"):
             inner = _attribute(value, name)

@@ -4,6 +4,7 @@ import functools
 import logging
 import mmap
 import multiprocessing
+import os
 import random
 import sqlite3
 import sys
@@ -318,3 +319,28 @@ def test_what_a_decorator_keeps_for_a_method_is_reached_and_can_be_replaced():
     assert swap(held, lambda value: value is lock, lambda _: free) == 1
     with lock:
         assert held.client.get() == "tile"
+
+
+def recording(path):
+    """As libraries have it that open files in C: an object with a name, and a descriptor that nobody sees."""
+    fd = os.open(path, os.O_RDONLY)
+    methods = {"read": lambda _, count: os.read(fd, count), "close": lambda _: os.close(fd)}
+    kind = type("Recording", (), {"__module__": "json", "name": str(path), **methods})
+    return kind()
+
+
+def test_a_file_that_a_library_has_opened_out_of_sight_is_an_open_file_with_its_offset(tmp_path):
+    path = tmp_path / "take.flac"
+    path.write_bytes(bytes(64))
+    take = recording(path)
+    loader = torch.utils.data.DataLoader(Holder(take=take), batch_size=2)
+    fields = {"start_method": "fork", "settings": {"num_workers": 2}}
+
+    (handle,) = things.add(fields, loader)
+
+    (thing,) = (each for each in fields["things"] if each["path"] == "dataset.take")
+    assert (thing["kind"], thing["detail"]) == ("open-file", f"{path} at 0")
+    take.read(8)
+    assert handle.moved()
+    take.close()
+    assert things.add({**fields, "things": []}, loader) == []
