@@ -161,7 +161,7 @@ class _Search:
 
 
 def _is_reader(value: Any) -> bool:
-    """Whether an object of some library reads from a file that it keeps open, as soundfile's and rasterio's."""
+    """Whether an object of some library reads from a file that it keeps open, as soundfile's do."""
     kind = type(value)
     if kind.__module__ == "builtins" or isinstance(value, type) or is_users(kind):
         return False
