@@ -388,6 +388,10 @@ _UNKNOWN_CLASS = re.compile(r"Can't get attribute '(?P<name>[\w.]+)' on <module 
 _NO_LOOKUP = re.compile(
     r"Can't pickle <class '[^']*'>: .*(?:attribute lookup|not the same object|import of module)"
 )
+_NO_REFUSALS = frozenset(
+    {"OSError", "BrokenPipeError", "ConnectionResetError", "EOFError", "MemoryError", "KeyboardInterrupt"}
+)
+_SHARING = "torch/multiprocessing/"  # where torch moves the memory of tensors
 _SHIPPING = (
     "popen_spawn",
     "popen_forkserver",
@@ -466,9 +470,23 @@ def _not_found(raised: Raised, whole: str) -> StartTrouble | None:
 
 
 def _refused(raised: Raised, whole: str) -> StartTrouble | None:
-    if _REFUSALS.search(whole):
+    if _REFUSALS.search(whole) or _is_from_pickling(raised):
         return StartTrouble("unpicklable-dataset", raised.text, raised.type, site=raised.site)
     return None
+
+
+def _is_from_pickling(raised: Raised) -> bool:
+    """Whether an object of a library or of the user's refused in words of its own, while it was pickled.
+
+    It was not the object where the worker that should read it is gone, memory is short, or a tensor is moved.
+    """
+    if bare(raised.type) in _NO_REFUSALS or any(_SHARING in frame.file for frame in raised.frames):
+        return False
+    # Line 0 is the frame that stands for a traceback of which nothing was kept.
+    return any(
+        frame.function == "dump" and frame.file.endswith("reduction.py") and frame.line
+        for frame in raised.frames
+    )
 
 
 def refuses(text: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock._clinic.rules.start.ps101_unpicklable_dataset import UnpicklableDataset
 from tests.rules.seen import facts, failure, loader, trial
 from tests.rules.stuck import spawned, thing
@@ -57,3 +59,31 @@ def test_a_feeder_that_refuses_a_batch_is_something_else():
     lost = failure("cannot pickle 'generator' object", kind="TypeError", phase="feeder")
 
     assert found(trial(spawned(), outcome="hang", failures=(lost,))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "is_refusal"),
+    [
+        ("Exception", "", True),
+        (
+            "ValueError",
+            '  File "/home/me/train.py", line 9, in __getstate__\n    raise ValueError(1)\n',
+            True,
+        ),
+        ("BrokenPipeError", "", False),
+        (
+            "RuntimeError",
+            '  File "/x/torch/multiprocessing/reductions.py", line 5, in reduce_storage\n',
+            False,
+        ),
+    ],
+)
+def test_an_object_may_refuse_in_words_of_its_own(kind, inner, is_refusal):
+    text = "Error while attempting to serialize Tokenizer"
+    dump = (
+        "Traceback (most recent call last):\n"
+        '  File "/x/multiprocessing/reduction.py", line 60, in dump\n    ForkingPickler(file).dump(obj)\n'
+    )
+    told = failure(text, kind=kind, phase="start", is_fatal=True, traceback=f"{dump}{inner}{kind}: {text}\n")
+
+    assert bool(found(trial(spawned(), outcome="error", failures=(told,)))) == is_refusal
