@@ -93,6 +93,12 @@ class Slow:
         """The same where something plain is there to be tried."""
         return self._is_worth(PLAIN)
 
+    @property
+    def is_worth_a_word(self) -> bool:
+        """Whether the waiting is noticed at all, be it too little for a trial."""
+        is_part = self.pace.wait_s >= NOTICEABLE_SHARE * self.program_s
+        return is_part and self.is_noticed(self.pace.epoch_wait_s, PLAIN)
+
     def _is_worth(self, part: float = 1.0) -> bool:
         return (
             self.pace.wait_share >= WORTH_SHARE

@@ -37,3 +37,10 @@ def test_without_workers_nothing_is_handed_over():
 def test_a_very_short_epoch_is_left_alone():
     assert found(SICK.but(batches=4, length=4))  # 0.7 s: so many tensors are nobody's habit
     assert not found(SICK.but(batches=2, length=2))
+
+
+def test_what_is_waited_for_but_little_is_a_remark():
+    (finding,) = found(SICK.but(step_s=0.4))
+
+    assert finding.severity == "info"
+    assert not found(SICK.but(step_s=4.0))

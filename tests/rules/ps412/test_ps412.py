@@ -16,8 +16,8 @@ def test_batches_that_go_through_a_pipe_are_found():
     (finding,) = found(SICK)
 
     assert finding.message == (
-        "1 MB of each batch are Python objects that go through a pipe, "
-        "which takes about 61 ms of the 70 ms that training waits"
+        "1 MB of each batch are Python objects that go through a pipe: "
+        "about 61 ms of work, and training waits 70 ms for a batch"
     )
     assert finding.experiments[0].change.mends == ("unsent-batches",)
 
@@ -33,7 +33,7 @@ def test_the_making_of_batches_is_another_cause():
 def test_pickling_that_takes_its_time_from_the_making_counts():
     (finding,) = found(SICK.but(made_s=0.14))
 
-    assert "which takes about 41.9 ms of the 70 ms" in finding.message
+    assert "about 41.9 ms of work, and training waits 70 ms" in finding.message
 
 
 def test_without_workers_nothing_is_handed_over():
@@ -45,3 +45,10 @@ def test_where_no_workers_were_faster_the_pipe_is_left_out():
 
     zero, unsent = (each.change for each in finding.experiments)
     assert (zero.settings, unsent.mends) == ({"num_workers": 0}, ("unsent-batches",))
+
+
+def test_what_is_waited_for_but_little_is_a_remark():
+    (finding,) = found(SICK.but(step_s=0.4))
+
+    assert finding.severity == "info"
+    assert not found(SICK.but(step_s=4.0))

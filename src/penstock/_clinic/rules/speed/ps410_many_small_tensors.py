@@ -17,12 +17,13 @@ Let collate stack or concatenate fields into a few tensors, or use a loader that
 piece: `from penstock import DataLoader`.
 
 ## When we stay silent
-When the program hardly waits, when batches have few tensors, when making them is what takes the time,
-without workers.
+When the program hardly waits (between five percent and a third of its time it is an info), when batches
+have few tensors, when making them is what takes the time, without workers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -48,8 +49,10 @@ class ManySmallTensors:
         """Yield one finding for each loader with many tensors in a batch."""
         for slow in slow_loaders(facts):
             tensors = max((seen.tensors_per_batch for seen in facts.passes(slow.loader.key)), default=0)
-            if tensors >= MANY and slow.is_plainly_worth_a_trial and slow.hands_over(MOSTLY):
-                yield self._finding(slow, tensors)
+            if tensors >= MANY and slow.is_worth_a_word and slow.hands_over(MOSTLY):
+                finding = self._finding(slow, tensors)
+                is_doubtful = not slow.is_plainly_worth_a_trial
+                yield dataclasses.replace(finding, severity="info") if is_doubtful else finding
 
     def _finding(self, slow: Slow, tensors: int) -> Finding:
         return Finding(

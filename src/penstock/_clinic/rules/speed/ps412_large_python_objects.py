@@ -17,12 +17,13 @@ It is a warning only if that was at least 1.5 times as fast.
 Return tensors, or stack them in collate.
 
 ## When we stay silent
-When the program hardly waits, when little is pickled, when making batches is what takes the time, without
-workers.
+When the program hardly waits (between five percent and a third of its time it is an info), when little is
+pickled, when making batches is what takes the time, without workers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -51,8 +52,10 @@ class LargePythonObjects:
         """Yield one finding for each loader whose batches are largely pickled."""
         for slow in slow_loaders(facts):
             nbytes = max((seen.pickled_nbytes for seen in facts.passes(slow.loader.key)), default=0)
-            if nbytes >= LARGE_NBYTES and slow.is_plainly_worth_a_trial and _takes_time(slow, nbytes):
-                yield self._finding(slow, nbytes)
+            if nbytes >= LARGE_NBYTES and slow.is_worth_a_word and _takes_time(slow, nbytes):
+                finding = self._finding(slow, nbytes)
+                is_doubtful = not slow.is_plainly_worth_a_trial
+                yield dataclasses.replace(finding, severity="info") if is_doubtful else finding
 
     def _finding(self, slow: Slow, nbytes: int) -> Finding:
         return Finding(
@@ -61,9 +64,9 @@ class LargePythonObjects:
             severity="warning",
             confidence="observed",
             message=(
-                f"{size(nbytes)} of each batch are Python objects that go through a pipe, which takes about "
-                f"{seconds(max(slow.hand_over_s, nbytes / PICKLED_PER_S))} of the "
-                f"{seconds(slow.pace.batch_wait_s)} that training waits"
+                f"{size(nbytes)} of each batch are Python objects that go through a pipe: about "
+                f"{seconds(max(slow.hand_over_s, nbytes / PICKLED_PER_S))} of work, and training waits "
+                f"{seconds(slow.pace.batch_wait_s)} for a batch"
             ),
             where=slow.loader.site,
             loader=slow.loader.key,
