@@ -74,6 +74,17 @@ CAUSES: dict[str, str] = {
 }
 CODES: dict[str, str] = {cause: code for code, cause in CAUSES.items()}
 
+# What a fork does to what is open or held at that moment: the price of a cure that forks workers.
+OF_FORK = frozenset(
+    {
+        "lock-held-at-fork",
+        "thread-pool-after-fork",
+        "cuda-before-fork",
+        "client-not-fork-safe",
+        "handle-shared-across-fork",
+    }
+)
+
 # Where nothing else tells which of two silent errors is worse: samples that are lost, wrong or repeated come
 # before those that are made with old values, and these before chance that repeats itself.
 GRAVITY: tuple[str, ...] = (

@@ -29,6 +29,7 @@ from typing import Any
 from penstock._clinic import experiment as judge
 from penstock._clinic import failures, ignore, ladder, reasons, summary
 from penstock._clinic.again import by_line
+from penstock._clinic.causes import OF_FORK
 from penstock._clinic.conduct import LOADER_S, RUNG_EPOCHS, TIMED_S, Bench, made_at, timed_s
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Finding
@@ -244,7 +245,7 @@ class Exam:
                 break
             bench = below
             facts = Facts(None, bench.observed, tuple(self.rungs))
-            layer = self._tested(bench, self._found(facts, _is_news(layers)))
+            layer = self._tested(bench, self._found(facts, _is_news(layers, bench.cure)))
             if not layer:
                 break
             layers.append(layer)
@@ -267,7 +268,7 @@ class Exam:
         if later is None:
             return []
         bench = self._bench(later, Change())
-        is_news = _is_news(layers)
+        is_news = _is_news(layers, Change())
         facts = Facts(self.source, later, tuple(self.rungs))
         return self._tested(bench, self._found(facts, lambda each: is_news(each) and _is_of_later(each)))
 
@@ -525,9 +526,11 @@ def _is_of_later(finding: Finding) -> bool:
     return finding.cause in LATER or finding.stopped_at_s is not None
 
 
-def _is_news(layers: Sequence[Sequence[Finding]]) -> Callable[[Finding], bool]:
+def _is_news(layers: Sequence[Sequence[Finding]], cure: Change) -> Callable[[Finding], bool]:
     """Whether a finding of a deeper layer tells of another illness, and not of the cure's own price."""
     known = {finding.cause for layer in layers for finding in layer}
+    if cure.settings.get("multiprocessing_context") == "fork":
+        known |= OF_FORK
 
     def ask(finding: Finding) -> bool:
         return finding.cause not in known and finding.severity != "info" and not is_about_speed(finding)

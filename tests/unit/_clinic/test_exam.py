@@ -198,6 +198,27 @@ def test_what_the_first_illness_hid_is_found_behind_it(ours, cured):
     assert [finding.cured_by_penstock for finding in report.findings] == cured
 
 
+@pytest.mark.parametrize(
+    ("hidden", "told"), [("handle-shared-across-fork", []), ("bad-sample", ["bad-sample"])]
+)
+def test_what_comes_with_a_fork_that_the_program_has_not_is_no_illness_of_it(hidden, told):
+    fork = Experiment("under fork", Change(settings={"multiprocessing_context": "fork"}))
+
+    def is_refused(facts):
+        return facts.observed.outcome == "error"
+
+    first = Rule("unpicklable-dataset", is_refused, experiments=(fork,), stopped_at_s=1.0)
+    second = Rule(hidden, lambda facts: not is_refused(facts))
+
+    def answer(plan):
+        is_well = changed(plan, "num_workers") == 0 or changed(plan, "multiprocessing_context")
+        return WELL if is_well else raised("TypeError", batches=0)
+
+    report, _ = exam(answer, [first, second])
+
+    assert [finding.cause for finding in report.findings] == ["unpicklable-dataset", *told]
+
+
 def test_peeling_ends():
     causes = ["lock-held-at-fork", "bad-sample", "dataset-raises", "worker-exited", "wrong-length"]
 
