@@ -30,6 +30,9 @@ FILES = {
     "sqlite3.connect": "SQLite connection",
     "netCDF4.Dataset": "NetCDF file",
     "rasterio.open": "raster file",
+    "soundfile.SoundFile": "sound file",
+    "wave.open": "sound file",
+    "cv2.VideoCapture": "video file",
     "os.open": "file descriptor",
 }
 CLIENTS = {
