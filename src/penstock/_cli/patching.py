@@ -3,8 +3,9 @@
     diff ──▶ hunks ──▶ new text ──▶ still parses? ──▶ backup (train.py.orig) ──▶ rename into place
 
 Guarantees: a hunk applies only where its old lines stand word for word (moved, if at all, to the one other
-place where they do); a file is never left half written; an existing backup is never overwritten; mode,
-encoding and line endings stay.
+place where they do), one that only adds lines where those above do, for another patch may have added its own
+there; a file is never left half written; an existing backup is never overwritten; mode, encoding and line
+endings stay.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ast
 import codecs
 import io
+import itertools
 import os
 import tempfile
 import tokenize
@@ -96,14 +98,31 @@ def apply(text: str, hunks: list[Hunk]) -> str:
     rows = text.split("\n")
     shift = 0
     for hunk in hunks:
-        place = _place(rows, hunk, shift)
-        rows[place : place + len(hunk.old)] = hunk.new
-        shift += len(hunk.new) - len(hunk.old)
+        place, fitted = _fitted(rows, hunk, shift)
+        rows[place : place + len(fitted.old)] = fitted.new
+        shift += len(fitted.new) - len(fitted.old)
     return "\n".join(rows)
 
 
-def _place(rows: list[str], hunk: Hunk, shift: int) -> int:
-    """Where a hunk stands: at its line, or at the only other place with just these lines."""
+def _fitted(rows: list[str], hunk: Hunk, shift: int) -> tuple[int, Hunk]:
+    """Where a hunk stands, with all of its old lines or, if it only adds some, with those above them."""
+    for each in (hunk, _addition(hunk)):
+        place = _place(rows, each, shift) if each is not None else None
+        if each is not None and place is not None:
+            return place, each
+    raise PatchRefusedError(f"the lines to change near line {hunk.at} are not there as they were")
+
+
+def _addition(hunk: Hunk) -> Hunk | None:
+    pairs = zip(hunk.old, hunk.new, strict=False)
+    above = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    end = len(hunk.new) - (len(hunk.old) - above)
+    only_adds = above > 0 and hunk.new[end:] == hunk.old[above:]
+    return Hunk(hunk.at, hunk.old[:above], hunk.new[:end]) if only_adds else None
+
+
+def _place(rows: list[str], hunk: Hunk, shift: int) -> int | None:
+    """At its line, or at the only other place with just these lines."""
     old, size = list(hunk.old), len(hunk.old)
     if not old:
         return min(hunk.at + shift, len(rows))
@@ -111,9 +130,7 @@ def _place(rows: list[str], hunk: Hunk, shift: int) -> int:
     if expected >= 0 and rows[expected : expected + size] == old:
         return expected
     places = [at for at in range(len(rows) - size + 1) if rows[at : at + size] == old]
-    if len(places) != 1:
-        raise PatchRefusedError(f"the lines to change near line {hunk.at} are not there as they were")
-    return places[0]
+    return places[0] if len(places) == 1 else None
 
 
 def _replace(file: Path, content: bytes) -> Written:

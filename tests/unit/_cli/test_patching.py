@@ -76,6 +76,13 @@ def test_lines_that_moved_are_found_when_there_is_only_one_such_place(train):
     assert train.read_text() == "# added\n# since\n" + NEW
 
 
+def test_two_patches_may_add_lines_at_one_place(train):
+    first, second = (OLD.replace("import os\n", f"import os\nimport {name}\n") for name in ("math", "time"))
+    write(diff(OLD, first), base=train.parent)
+    write(diff(OLD, second), base=train.parent)
+    assert train.read_text() == OLD.replace("import os\n", "import os\nimport time\nimport math\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_line_ends_and_encoding_stay(train, encoding):
     old = "# coding: latin-1\nname = 'Zoë'\nx = 1\n" if encoding == "latin-1" else "name = 'Zoë'\nx = 1\n"
