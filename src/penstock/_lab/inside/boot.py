@@ -14,7 +14,7 @@ from penstock._lab.inside import overlay, segments, temporaries, traced
 from penstock._lab.inside.endings import Endings
 from penstock._lab.inside.hook import ImportHook
 from penstock._lab.inside.log import Log
-from penstock._lab.inside.quiet import quiet
+from penstock._lab.inside.quiet import forked, quiet
 
 _begun: list[Log] = []
 
@@ -57,6 +57,7 @@ def _patch(log: Log, hook: ImportHook, endings: Endings) -> None:
 
 @quiet
 def _forked(log: Log) -> None:
+    forked()
     log.forget()
     traced.allow()
     log.write("process", **{**_process(), "is_spawned": False, "start_method": "fork"})

@@ -21,7 +21,7 @@ from penstock._lab.inside import batches
 from penstock._lab.inside.drive import Drive
 from penstock._lab.inside.frames import functions_of, unwind
 from penstock._lab.inside.observer import Context, Observer, is_reimport, share
-from penstock._lab.inside.quiet import quiet
+from penstock._lab.inside.quiet import quiet, uncollected
 
 FULL_BATCHES = 200  # of a loader that are told one by one; later ones at most every SPARSE_S
 SPARSE_S = 0.05
@@ -164,6 +164,7 @@ class Passes:
         ready.began = time.monotonic()
         return ready
 
+    @uncollected
     def _describe(self, loader: Any, key: str) -> None:
         """Once for each loader: what hangs on it."""
         if key in self.handles or len(self.handles) >= _MOST_LOADERS:
@@ -175,6 +176,7 @@ class Passes:
         self.handles[key] = things.add(fields, loader)
         self.observer.log.write("loader", **fields)
 
+    @uncollected
     def _changed(self, loader: Any) -> dict[str, Any]:
         """What the program has changed that persistent workers do not have, or would not have."""
         from penstock._lab.inside import attributes
@@ -297,6 +299,7 @@ class Pass:
         self._observer.drive.batch(self._context)
 
     @quiet
+    @uncollected
     def _look(self, batch: Any, now: float, wait: float) -> None:
         self._observer.seen_error = 0
         is_told = self._is_told(now)

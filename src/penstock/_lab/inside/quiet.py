@@ -2,11 +2,16 @@
 
 What a signal handler raises while our code happens to run is not our mistake, and goes on: torch tells of a
 dead worker that way, and programs end a step after a time.
+
+Nor does what we allocate decide when the program's garbage is collected: an old iterator in a cycle would be
+gone before the next workers are forked, and the noise that it makes in them with it.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +19,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 lost: list[str] = []  # what went wrong in us, in this process; told in the log
 _MOST_LOST = 20
+
+_pausing: set[int] = set()  # threads that have stopped the collector, and will start it again
 
 
 def quiet(function: _F) -> _F:
@@ -31,6 +38,32 @@ def quiet(function: _F) -> _F:
             return None
 
     return hushed  # type: ignore[return-value] # the same signature
+
+
+def uncollected(function: _F) -> _F:
+    """Make a function, which must neither fork nor run long, one in which no garbage is collected."""
+
+    @functools.wraps(function)
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        if not gc.isenabled():
+            return function(*args, **kwargs)
+        here = threading.get_ident()
+        _pausing.add(here)
+        gc.disable()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            gc.enable()
+            _pausing.discard(here)
+
+    return paused  # type: ignore[return-value] # the same signature
+
+
+def forked() -> None:
+    """In a child: a thread that paused the collector is not here to start it again."""
+    if _pausing:
+        _pausing.clear()
+        gc.enable()
 
 
 def _text(error: Exception) -> str:
