@@ -20,6 +20,9 @@ WORTH = 1.5
 # Causes of slowness besides the PS4xx: see `causes`.
 _SLOW = frozenset({"slow-worker-start", "slow-shutdown"})
 
+# The second is what the program catches, where workers do not bring the first.
+_LOST, _RAISED = "exception-type-lost", "dataset-raises"
+
 
 def is_about_speed(finding: Finding) -> bool:
     """Whether the finding speaks of time lost and not of anything that goes wrong."""
@@ -30,12 +33,15 @@ def settle(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Those that stay, each with its severity and confidence; and those that were refuted."""
     given = list(findings)
     explained = {each.loader for each in given if each.proof.status == "verified" and _stopped(each)}
+    caught = {each.loader for each in given if each.cause == _LOST and each.proof.status == "verified"}
     stay: list[Finding] = []
     refuted: list[Finding] = []
     for finding in given:
         is_doubtful = _is_suspicion(finding) or (_stopped(finding) and finding.loader in explained)
         was_dropped = finding.proof.status == "refuted" and is_doubtful
-        (refuted if was_dropped else stay).append(_settled(finding))
+        is_caught = finding.cause == _RAISED and finding.loader in caught
+        settled = dataclasses.replace(finding, severity="info") if is_caught else _settled(finding)
+        (refuted if was_dropped else stay).append(settled)
     return stay, refuted
 
 

@@ -61,6 +61,17 @@ def test_a_stop_that_is_explained_needs_no_refuted_word(other, dropped):
 
 
 @pytest.mark.parametrize(
+    ("status", "loader", "severity"),
+    [("verified", "a", "info"), ("refuted", "a", "error"), ("verified", "b", "error")],
+)
+def test_what_the_program_would_catch_is_no_alarm_where_its_type_was_lost(status, loader, severity):
+    lost = finding("exception-type-lost", status=status, stopped_at_s=3.0, loader="a")
+    raised = finding("dataset-raises", status="verified", stopped_at_s=3.0, loader=loader)
+    stay, _ = settle([lost, raised])
+    assert {each.cause: each.severity for each in stay}["dataset-raises"] == severity
+
+
+@pytest.mark.parametrize(
     ("given", "severity"),
     [
         (finding("too-few-workers", "warning", "verified", gain=1.5), "warning"),
