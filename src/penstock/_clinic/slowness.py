@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._clinic import pace
 from penstock._clinic.again import by_line
 from penstock._clinic.facts import Facts
-from penstock._clinic.finding import Evidence, Fix, Prescription
+from penstock._clinic.finding import Evidence, Finding, Fix, Prescription
 from penstock._clinic.pace import Pace, Work
 from penstock._lab.record import IteratorSeen, LoaderSeen, Thing, Trial
 
@@ -226,6 +226,11 @@ class Slow:
             expect=expect,
             fix=Fix("set-option", self.loader.site, {"option": name, "old": old, "new": new}),
         )
+
+
+def weighed(finding: Finding, slow: Slow) -> Finding:
+    """The finding, a remark where too little is waited for to try its cure."""
+    return finding if slow.is_plainly_worth_a_trial else replace(finding, severity="info")
 
 
 def slow_loaders(facts: Facts) -> Iterator[Slow]:

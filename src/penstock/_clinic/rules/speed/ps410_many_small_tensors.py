@@ -23,13 +23,12 @@ have few tensors, when making them is what takes the time, without workers.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.slowness import WORTH, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import WORTH, Slow, percent, seconds, slow_loaders, weighed
 from penstock._lab.plan import Change
 
 # Below this many the hand-over of a batch is a few milliseconds.
@@ -50,9 +49,7 @@ class ManySmallTensors:
         for slow in slow_loaders(facts):
             tensors = max((seen.tensors_per_batch for seen in facts.passes(slow.loader.key)), default=0)
             if tensors >= MANY and slow.is_worth_a_word and slow.hands_over(MOSTLY):
-                finding = self._finding(slow, tensors)
-                is_doubtful = not slow.is_plainly_worth_a_trial
-                yield dataclasses.replace(finding, severity="info") if is_doubtful else finding
+                yield weighed(self._finding(slow, tensors), slow)
 
     def _finding(self, slow: Slow, tensors: int) -> Finding:
         return Finding(

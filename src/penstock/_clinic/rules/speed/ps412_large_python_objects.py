@@ -23,14 +23,13 @@ pickled, when making batches is what takes the time, without workers.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
 from penstock._clinic.amounts import size
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Prescription
-from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import PROMISING, WORTH, Slow, percent, seconds, slow_loaders, weighed
 from penstock._lab.plan import Change
 
 # Pickling and building again go at some 50 MB/s for lists of numbers: less than this is a few milliseconds.
@@ -53,9 +52,7 @@ class LargePythonObjects:
         for slow in slow_loaders(facts):
             nbytes = max((seen.pickled_nbytes for seen in facts.passes(slow.loader.key)), default=0)
             if nbytes >= LARGE_NBYTES and slow.is_worth_a_word and _takes_time(slow, nbytes):
-                finding = self._finding(slow, nbytes)
-                is_doubtful = not slow.is_plainly_worth_a_trial
-                yield dataclasses.replace(finding, severity="info") if is_doubtful else finding
+                yield weighed(self._finding(slow, nbytes), slow)
 
     def _finding(self, slow: Slow, nbytes: int) -> Finding:
         return Finding(
