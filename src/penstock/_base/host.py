@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 ROOT = Path("/")
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -33,6 +34,18 @@ def cpu_quota(root: Path = ROOT) -> float | None:
         if quota and period and int(quota) > 0:
             quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
+
+
+def cpu_seconds(root: Path = ROOT) -> tuple[float, float]:
+    """Seconds that all CPUs of the machine have worked, and been idle, since it was started; 0, 0 if unknown.
+
+    Only the difference between two moments means something.
+    """
+    words = (_read(root / "proc/stat").split("\n", 1)[0]).split()
+    if len(words) < 9 or words[0] != "cpu":  # noqa: PLR2004 - up to the time that other machines took
+        return 0.0, 0.0
+    user, nice, system, idle, waiting, *others = (int(word) / _TICKS for word in words[1:9])
+    return user + nice + system + sum(others), idle + waiting
 
 
 def memory_available(root: Path = ROOT) -> int:

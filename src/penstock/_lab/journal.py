@@ -29,6 +29,7 @@ class Journal:
         self._lines: list[bytes] = []
         self.batches = 0
         self.why_enough: str | None = None
+        self.is_by_time = False  # and because it took long, not because all was seen
         self.consumers: set[int] = set()  # pids that have begun to iterate a loader
         self.pids: set[int] = set()  # of all that have reported
         self.workers: dict[int, tuple[str, int]] = {}  # pid: loader, number of the worker
@@ -84,6 +85,7 @@ class Journal:
         key = (pid, loader, event.get("number") or 0)
         if kind == b"enough":
             self.why_enough = str(event.get("why") or "enough")
+            self.is_by_time = bool(event.get("is_by_time"))
         elif kind == b"segment":
             self.segments[str(event.get("name"))] = int(event["pid"])
         elif kind == b"temporary":

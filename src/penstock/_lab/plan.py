@@ -53,7 +53,9 @@ class Plan:
     min_s: float = 0.0  # "script": not enough before so long in batches, so that short epochs show their cost
     max_s: float = 30.0  # from start to end, imports included
     loader_s: float | None = None  # enough after so long in batches, since the first iter()
-    late_s: float = 0.0  # "script": so much longer while something is to come, see `inside.drive` and `watch`
+    # "script": at most so much longer while something is to come, or where others have the CPUs, see
+    # `inside.drive` and `watch`.
+    late_s: float = 0.0
     # Our loader takes a worker for stuck after so long: sooner than it usually does, for an exam ends soon.
     stall_s: float = 5.0
     digests: bool = True  # hash the content of samples

@@ -33,6 +33,12 @@ ORPHANS_S = 1.0  # between two looks for names that nobody can remove
 OUTLIVED_S = 6.0  # of a worker without its parent: torch's look for theirs every 5 s, between batches
 
 
+def crowding(busy_s: float, idle_s: float, own_s: float) -> float:
+    """The share of all CPU time that others had, where what was idle would not have been enough for them."""
+    whole_s = busy_s + idle_s
+    return max(0.0, busy_s - own_s - idle_s) / whole_s if whole_s > 0 else 0.0
+
+
 class Watch:
     """What is seen of one patient."""
 
@@ -60,6 +66,8 @@ class Watch:
         self._looks: tuple[ProcessLook, ...] = ()
         self._looked_at = 0.0
         self._enough_at: float | None = None  # when the program had shown what the plan asks for
+        self._crowded_s = 0.0  # so long had others had the CPUs by then
+        self._cpus_at_start = host.cpu_seconds()
         self._still = Stillness()
         self._judgement: Judgement | None = None
         self._has_news = False
@@ -107,13 +115,25 @@ class Watch:
         """Whether the program has shown what the plan asks for.
 
         Of one that has made named segments the end is waited for, if it is not far: will they be left behind?
+        And where others have the CPUs it shows less in the same time.
         """
         if self.journal.why_enough is None:
             return False
         if self._enough_at is None:
             self._enough_at = now
-        is_late = now - self._enough_at >= self._plan.late_s
-        return is_late or self.journal.segments.keys().isdisjoint(residue.shm_names())
+            self._crowded_s = self._crowding_s(now) if self.journal.is_by_time else 0.0
+        longer_s = now - self._enough_at
+        if longer_s >= self._plan.late_s:
+            return True
+        if longer_s < self._crowded_s and not self.journal.has_failed:
+            return False
+        return self.journal.segments.keys().isdisjoint(residue.shm_names())
+
+    def _crowding_s(self, now: float) -> float:
+        """How long others have kept the program from the CPUs: it has shown so much less in its time."""
+        busy_s, idle_s = (new - old for new, old in zip(host.cpu_seconds(), self._cpus_at_start, strict=True))
+        own_s = self._vitals[-1].cpu_s if self._vitals else 0.0
+        return crowding(busy_s, idle_s, own_s) * (now - self._began_at)
 
     def _starved_s(self) -> float:
         """How long the program wanted to run and others had the CPUs: not its fault, up to a point."""

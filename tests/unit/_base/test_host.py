@@ -37,6 +37,16 @@ def meminfo(available):
 # ---- cpus ---------------------------------------------------------------------------------------
 
 
+def test_the_time_of_all_cpus_is_read_in_seconds(machine):
+    root = machine({"proc/stat": "cpu  300 100 200 400 50 10 20 20 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n"})
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert host.cpu_seconds(root) == pytest.approx((650 / ticks, 450 / ticks))
+
+
+def test_the_time_of_cpus_that_nobody_counts_is_nothing(tmp_path):
+    assert host.cpu_seconds(tmp_path) == (0.0, 0.0)
+
+
 def test_without_a_cgroup_there_is_no_quota(tmp_path):
     assert host.cpu_quota(tmp_path) is None
 

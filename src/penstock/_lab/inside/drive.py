@@ -138,7 +138,7 @@ class Drive:
         if seconds >= EARLY * enough_s:
             self._descriptors.remember()
         if seconds >= enough_s + late_s or (seconds >= enough_s and not self._is_more_to_come()):
-            self._enough(f"{seconds:.0f} s of batches")
+            self._enough(f"{seconds:.0f} s of batches", is_by_time=True)
 
     def _is_more_to_come(self) -> bool:
         """Whether to wait: for a loader that was made and not used yet, a limit that is near, or a timer."""
@@ -174,9 +174,9 @@ class Drive:
         if now >= self._due or not self._is_more_to_come():
             self._enough("epochs complete")
 
-    def _enough(self, why: str) -> None:
+    def _enough(self, why: str, *, is_by_time: bool = False) -> None:
         self._is_enough = True
-        self._observer.log.write("enough", why=why)
+        self._observer.log.write("enough", why=why, is_by_time=is_by_time)
 
 
 class Stored:
