@@ -102,6 +102,8 @@ def figure(name: str, value: Any) -> str:
     label = plain(name).replace("_", " ")
     if name == "outcome":
         return plain(value, limit=LONGEST_OUTCOME)
+    if name == "ill":
+        return "with the fault" if value else "without the fault"
     if isinstance(value, bool):
         return label if value else f"not {label}"
     if not isinstance(value, (int, float)):

@@ -87,7 +87,7 @@ def test_figures_carry_the_unit_of_their_name_and_the_outcome_comes_first():
     }
     assert words.figures(values) == (
         "hang, batches 3, 1,204 samples/s, wait 0.25 s, growth 2 MB, memory 64 MB, "
-        "is right, not ill, 3.77 times as fast, 400 MB shipped per sample, text a\\x1bb"
+        "is right, without the fault, 3.77 times as fast, 400 MB shipped per sample, text a\\x1bb"
     )
 
 
