@@ -135,6 +135,9 @@ PAGES: dict[str, tuple[str, str]] = {
     ),
 }
 
+# Longer than any pause between epochs that was seen.
+_STILL_S = 10.0
+
 _GPU = re.compile(
     r"NVIDIA driver|no CUDA|CUDA GPUs|not compiled with CUDA|CUDA-capable|on a CUDA device|CUDA driver"
     r"|no (?:gpu|accelerator)|gpu (?:is )?(?:required|not (?:found|available))"
@@ -224,6 +227,17 @@ def failed_elsewhere(trial: Trial) -> Reason | None:
         return Reason("PS919", what, _last_lines(trial.stderr or trial.stdout), _fix("PS919"))
     what = f"the program raised {_said(raised)}{_at(raised.site)}, in its own code and not in a loader"
     return Reason("PS919", what, _last_lines(raised.traceback or trial.stderr), _fix("PS919"))
+
+
+def stood_still(trial: Trial) -> str | None:
+    """What to say of a program that loads well and then waits for something of its own, without an end."""
+    if trial.outcome != "ok" or trial.ended_by != "time" or trial.still_s < _STILL_S:
+        return None
+    where = _where_it_was(trial.looks)
+    return (
+        f"nothing in the program had moved for {trial.still_s:.0f} s when its time was up, and it was not a "
+        f"loader that it waited for{f': {where}' if where else ''}"
+    )
 
 
 def _unexplained(trial: Trial, raised: Raised | None) -> Reason:

@@ -43,6 +43,7 @@ def concluded(
     stay, refuted = findings
     is_sick = any(finding.severity != "info" for finding in stay)
     reason = None if is_sick else reasons.failed_elsewhere(observed)
+    still = reasons.stood_still(observed)
     return Report(
         target=target,
         verdict="sick" if is_sick else "could-not-run" if reason else "healthy",
@@ -52,7 +53,7 @@ def concluded(
         findings=tuple(stay),
         refuted=tuple(refuted),
         reason=reason,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys([still, *notes] if still else notes)),
         memory=_memory(observed),
         stacks=observed.looks,
     )

@@ -68,6 +68,7 @@ class Seen:
     orphaned_nbytes: int = 0
     impossible: str = ""
     judgement: str = ""
+    still_s: float = 0.0
     is_hung: bool = False  # at the time limit: nothing moved, and it would soon have been called a stall
     statuses: Mapping[int, tuple[int, float]] = field(default_factory=dict)  # of processes that ended
     in_hand: Mapping[int, tuple[str, int, int, Any]] = field(default_factory=dict)  # samples, by pid
@@ -112,6 +113,7 @@ def assemble(plan: Plan, events: Iterable[Event], seen: Seen) -> Trial:
         orphaned_nbytes=seen.orphaned_nbytes,
         impossible=seen.impossible or _not_made(plan, of.get("mend", ())),
         judgement=seen.judgement,
+        still_s=seen.still_s,
     )
     return replace(trial, outcome=outcome(trial, is_hung=seen.is_hung))
 

@@ -316,6 +316,7 @@ class Trial:
     orphaned_by: int = 0  # so many processes had made them
     orphaned_nbytes: int = 0  # the most that such names took before anything had failed
     impossible: str = ""  # a change of the plan that could not be made here, and why; it ran without
+    still_s: float = 0.0  # at its end nothing had moved for so long
     judgement: str = ""  # of a stall: "lost-batch", "lock", "ranks", "io", "sleep", "native", "shutdown"
 
     def of(self, key: str) -> tuple[IteratorSeen, ...]:

@@ -347,6 +347,7 @@ class Watch:
             orphaned_nbytes=self._orphaned_nbytes,
             impossible=patient.impossible,
             judgement=self._judgement.kind if self._judgement and self._ended_by == "stall" else "",
+            still_s=self._still.seconds,
             is_hung=self._still.seconds >= max(self._after_s / 2, stall.KNOWN_S),
             statuses={**self._statuses, **(patient.reaped if is_own_end else {})},
             in_hand=page.read(self._plan.log),

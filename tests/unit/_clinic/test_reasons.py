@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock._clinic.reasons import (
     not_shipped,
     raised_by,
     refused,
+    stood_still,
 )
 from penstock._lab.record import (
     Death,
@@ -129,6 +131,17 @@ def test_an_illness_that_no_rule_knows_is_not_called_health():
     assert failed_elsewhere(Trial(outcome="hang", ended_by="stall")).code == "PS922"
     failure = Failure("ValueError", phase="sample", loader="a", is_fatal=True)
     assert failed_elsewhere(Trial(outcome="error", status=1, failures=(failure,))).code == "PS922"
+
+
+def test_a_program_that_waits_for_its_own_affairs_is_not_left_without_a_word():
+    frames = (Frame("wait", "/usr/lib/python3.11/threading.py", 4), Frame("settle", "/u/train.py", 41))
+    look = ProcessLook(5, threads=(ThreadLook(5, frames=frames),))
+    waits = Trial(ended_by="time", still_s=60.0, looks=(look,))
+    assert "60 s" in stood_still(waits)
+    assert "/u/train.py:41 in settle" in stood_still(waits)
+    assert stood_still(replace(waits, still_s=2.0)) is None
+    assert stood_still(replace(waits, ended_by="enough")) is None
+    assert stood_still(replace(waits, outcome="hang")) is None
 
 
 def test_a_refused_target_keeps_its_own_words():
