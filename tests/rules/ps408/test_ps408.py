@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock._clinic.rules.speed.ps408_iterator_rebuilt_each_step import IteratorRebuiltEachStep
 from tests.rules.pacing import Program
 
@@ -41,6 +43,24 @@ def test_a_few_looks_at_the_data_are_left_alone():
 
 def test_iterators_that_cost_little_are_left_alone():
     assert not found(SICK.but(workers=0, start_s=0.0, first_wait_s=0.002))
+
+
+def test_iterators_that_cost_less_than_a_third_are_a_remark():
+    (finding,) = found(SICK.but(step_s=0.7))
+
+    assert finding.severity == "info"
+
+
+def test_ends_of_workers_are_a_cost_too():
+    program = SICK.but(step_s=0.5, passes=24)
+    (finding,) = IteratorRebuiltEachStep().check(program.facts)
+    observed = program.facts.observed
+    ended = tuple(replace(seen, shutdown_s=0.1) for seen in observed.iterators)
+    (with_ends,) = IteratorRebuiltEachStep().check(
+        replace(program.facts, observed=replace(observed, iterators=ended))
+    )
+
+    assert (finding.severity, with_ends.severity) == ("info", "warning")
 
 
 def test_passes_of_many_batches_are_left_alone():

@@ -18,17 +18,18 @@ Make the iterator once, outside the loop, and a new one when it is exhausted.
 
 ## When we stay silent
 When passes go on to their end or for more than four batches, when there were few of them, when they cost
-little.
+little. Where that is less than a third of the time, it is an info.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
-from penstock._clinic.slowness import WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
+from penstock._clinic.slowness import PLAIN, WORTH, WORTH_SHARE, Slow, percent, seconds, slow_loaders
 from penstock._lab.plan import Change
 from penstock._lab.record import IteratorSeen
 
@@ -49,8 +50,13 @@ class IteratorRebuiltEachStep:
         """Yield one finding for each loader of which iterators are made for a batch or two."""
         for slow in slow_loaders(facts):
             short = [seen for seen in slow.passes if _is_short(seen, slow.loader.length)]
-            if len(short) >= OFTEN and _matters(slow, short):
-                yield self._finding(slow, short)
+            if len(short) < OFTEN:
+                continue
+            lost_s = _lost_s(slow, short)
+            if lost_s >= PLAIN * slow.worth_s and slow.matters(lost_s):
+                finding = self._finding(slow, short)
+                is_doubtful = lost_s < slow.worth_s or lost_s < WORTH_SHARE * _seconds(slow, short)
+                yield replace(finding, severity="info") if is_doubtful else finding
 
     def _finding(self, slow: Slow, short: list[IteratorSeen]) -> Finding:
         each = sum(seen.start_s + sum(seen.waits) + (seen.shutdown_s or 0.0) for seen in short) / len(short)
@@ -93,8 +99,16 @@ def _is_short(seen: IteratorSeen, length: int | None) -> bool:
     return length is None or length > seen.batches
 
 
-def _matters(slow: Slow, short: list[IteratorSeen]) -> bool:
+def _lost_s(slow: Slow, short: list[IteratorSeen]) -> float:
+    """What iterators cost at both ends."""
+    return slow.pace.wait_s + _ends_s(slow, short)
+
+
+def _seconds(slow: Slow, short: list[IteratorSeen]) -> float:
+    """All passes, each with the end of its workers."""
+    return slow.pace.seconds + _ends_s(slow, short)
+
+
+def _ends_s(slow: Slow, short: list[IteratorSeen]) -> float:
     # Ends that take longer than starts wait for busy workers: that is another cause.
-    ends_s = min(slow.pace.wait_s, sum(seen.shutdown_s or 0.0 for seen in short))
-    lost_s = slow.pace.wait_s + ends_s
-    return slow.pace.wait_share >= WORTH_SHARE and lost_s >= slow.worth_s and slow.matters(lost_s)
+    return min(slow.pace.wait_s, sum(seen.shutdown_s or 0.0 for seen in short))
