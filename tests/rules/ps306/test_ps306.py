@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock._clinic.rules.data.ps306_sample_mutated_in_place import SampleMutatedInPlace
 from penstock._lab.record import DatasetSeen, Thing
 from tests.rules.seen import facts, fetches, loader, samples, trial, zero
@@ -105,6 +107,18 @@ def test_a_sampler_that_draws_between_two_passes_is_no_chance_in_the_samples():
     drawn = (*first, *fetches(4, workers=1, iterator=1, rngs={"torch": "two"}))
 
     assert found(trial(samples=samples(range(10), worker=0)), zero(samples=DRIFTING, fetches=drawn))
+
+
+def test_samples_of_passes_of_one_batch_may_be_drawn_by_chance():
+    def rung(*states, dataset=CHANGED.dataset):
+        drawn = [fetches(1, workers=1, iterator=at, rngs={"torch": each}) for at, each in enumerate(states)]
+        return zero(loaders=(loader(dataset=dataset),), samples=DRIFTING, fetches=(*drawn[0], *drawn[1]))
+
+    elsewhere = trial(samples=samples(range(10), worker=0))
+
+    assert not found(elsewhere, rung("one", "two"))
+    assert found(elsewhere, rung("one", "one"))
+    assert found(elsewhere, rung("one", "two", dataset=replace(CHANGED.dataset, drifts=True)))
 
 
 def test_an_experiment_without_workers_is_judged_by_itself():

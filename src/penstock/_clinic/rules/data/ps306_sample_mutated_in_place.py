@@ -178,13 +178,16 @@ def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading:
 
 
 def _draws(zero: Trial, loader: LoaderSeen) -> bool:
-    """Whether a generator moved while samples were made: then they may differ by chance."""
-    # Within one pass: between two of them samplers draw.
+    """Whether a generator moved while samples were made, or may have: then they may differ by chance."""
+    fetches = [fetch for fetch in zero.fetches if fetch.loader == loader.key]
+    passes = Counter(fetch.iterator for fetch in fetches)
+    # Between two passes samplers draw: that tells something only where passes are of one batch, for within
+    # such a one nobody sees a generator move.
+    is_one_batch = max(passes.values(), default=0) == 1
     states: dict[tuple[int, str], set[str]] = {}
-    for fetch in zero.fetches:
-        if fetch.loader == loader.key:
-            for path, state in fetch.rngs.items():
-                states.setdefault((fetch.iterator, path), set()).add(state)
+    for fetch in fetches:
+        for path, state in fetch.rngs.items():
+            states.setdefault((0 if is_one_batch else fetch.iterator, path), set()).add(state)
     return any(len(each) > 1 for each in states.values())
 
 
