@@ -21,3 +21,9 @@ for step in range(1000):
         shown = next(iter(loader))
 for split in ("train", "test"):
     shown = next(iter(loader))
+
+
+def same_with_and_without_workers(dataset):
+    for num_workers in (0, 2):
+        loader = DataLoader(dataset, batch_size=8, num_workers=num_workers)
+        yield next(iter(loader))

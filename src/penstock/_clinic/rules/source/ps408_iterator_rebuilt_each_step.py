@@ -23,8 +23,9 @@ Make the iterator once, and take a new one only when it ends:
             batch = next(batches)
 
 ## When we stay silent
-When the loader has `num_workers=0`, when the loop counts epochs or goes over another loader's epochs, when
-the loop is left in the same pass, and when the call is an answer to `StopIteration`.
+When the loader has `num_workers=0`, when the loop counts epochs or goes over another loader's epochs or over
+a few values that are written out, when the loop is left in the same pass, and when the call is an answer to
+`StopIteration`.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _is_stepwise(call: ast.Call, module: Module) -> bool:
     if any(isinstance(each, ast.ExceptHandler) for each in module.above(call)) or module.is_conditional(call):
         return False
     loop = next(module.loops(call), None)
-    if loop is None or _is_left(loop) or _has_loop(loop):
+    if loop is None or _is_left(loop) or _has_loop(loop) or _is_over_settings(loop):
         return False
     head = ast.unparse(loop.test if isinstance(loop, ast.While) else loop.target).lower()
     source = "" if isinstance(loop, ast.While) else ast.unparse(loop.iter).lower()
@@ -113,6 +114,11 @@ def _is_stepwise(call: ast.Call, module: Module) -> bool:
 def _has_loop(loop: ast.AST) -> bool:
     """Whether there is a further loop inside: this one then is over epochs."""
     return any(isinstance(node, LOOPS) for each in ast.iter_child_nodes(loop) for node in ast.walk(each))
+
+
+def _is_over_settings(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+    """Whether the loop goes over values that are written out: nobody writes steps so."""
+    return not isinstance(loop, ast.While) and isinstance(loop.iter, (ast.Tuple, ast.List, ast.Set))
 
 
 def _is_left(loop: ast.For | ast.AsyncFor | ast.While) -> bool:
