@@ -5,8 +5,8 @@
     find(paths)       the Python files and notebooks under some folders
 
 Reading never raises: a file that is no Python, or cannot be decoded or opened, is in `Source.broken` with the
-reason. Code cells of a notebook are joined into one text; lines of IPython (`%…`, `!…`) become comments, so
-that line numbers stay. What the files mean is read by `_clinic/reading`.
+reason. Code cells of a notebook are joined into one text; lines of IPython (`%…`, `!…`) and cells in another
+language become comments, so that line numbers stay. What the files mean is read by `_clinic/reading`.
 """
 
 from __future__ import annotations
@@ -131,12 +131,38 @@ def _cells(text: str) -> str | None:
         code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError):
         return None
-    return "\n".join(_plain(line) for cell in code for line in cell.split("\n"))
+    plain = [_plain(cell) for cell in code]
+    legible = [_is_python(cell) for cell in plain]
+    # A notebook without one legible cell is told as what it is: no Python.
+    is_any = any(legible)
+    return "\n".join(
+        cell if fits or not is_any else _silenced(cell) for cell, fits in zip(plain, legible, strict=True)
+    )
 
 
-def _plain(line: str) -> str:
-    return f"{line[: len(line) - len(line.lstrip())]}pass  # {line.lstrip()}" if _is_magic(line) else line
+def _plain(cell: str) -> str:
+    """A cell without lines of IPython and their continuations."""
+    lines, is_going_on = [], False
+    for line in cell.split("\n"):
+        is_magic = _is_magic(line)
+        if is_going_on:
+            lines.append(f"# {line}")
+        elif is_magic:
+            lines.append(f"{line[: len(line) - len(line.lstrip())]}pass  # {line.lstrip()}")
+        else:
+            lines.append(line)
+        is_going_on = (is_magic or is_going_on) and line.rstrip().endswith("\\")
+    return "\n".join(lines)
 
 
 def _is_magic(line: str) -> bool:
     return line.lstrip().startswith(("%", "!")) or line.rstrip().endswith("?")
+
+
+def _is_python(cell: str) -> bool:
+    """Whether a cell is Python, and not a script of the shell, say."""
+    return isinstance(_parsed("", cell), SourceFile)
+
+
+def _silenced(cell: str) -> str:
+    return "\n".join(f"# {line}" for line in cell.split("\n"))

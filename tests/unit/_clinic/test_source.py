@@ -80,6 +80,24 @@ def test_the_code_of_a_notebook_is_read_without_the_magic(tmp_path):
     assert file.is_notebook
 
 
+def test_cells_of_another_language_do_not_hide_the_rest_of_a_notebook(tmp_path):
+    path = tmp_path / "train.ipynb"
+    shell = "!docker run \\\n    --shm-size 1g \\\n    image\nx = 1"
+    path.write_text(
+        notebook(("code", "%%bash\npip install torch\ncd data"), ("code", shell), ("code", "if x:\n  y = 2"))
+    )
+    (file,) = source.read([path]).files
+    lines = ["# pass  # %%bash", "# pip install torch", "# cd data"]
+    lines += ["pass  # !docker run \\", "#     --shm-size 1g \\", "#     image", "x = 1", "if x:", "  y = 2"]
+    assert file.text.splitlines() == lines
+
+
+def test_a_notebook_without_any_python_is_broken(tmp_path):
+    path = tmp_path / "train.ipynb"
+    path.write_text(notebook(("code", "cd data"), ("code", "for x in")))
+    assert source.read([path]).broken == {str(path): "line 1: invalid syntax"}
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"cells": 3}', '{"cells": [{"cell_type": "code"}]}'])
 def test_what_is_no_notebook_is_broken(tmp_path, content):
     path = tmp_path / "train.ipynb"

@@ -293,15 +293,18 @@ class Program:
             if call.args and module.dotted(call.func).rpartition(".")[2] == "set_start_method"
         }
 
-    def _method(self, node: ast.AST, module: Module) -> str:
+    def _method(self, node: ast.AST, module: Module, *, seen: frozenset[ast.AST] = frozenset()) -> str:
         for value in self.values.of(node, module):
             given = value.node
-            if isinstance(given, ast.Call) and given.args:  # multiprocessing.get_context("spawn")
-                return self._method(given.args[0], value.module)
             if isinstance(given, ast.Constant) and given.value is None:
                 return self.start(value.module)
             if isinstance(given, ast.Constant) and given.value in {"fork", "spawn", "forkserver"}:
                 return str(given.value)
+            # `context = get_context(context)` leads back to itself.
+            if isinstance(given, ast.Call) and given not in seen and _is_context(given, value.module):
+                method = self._method(given.args[0], value.module, seen=seen | {given})
+                if method != "unknown":
+                    return method
         return "unknown"
 
     @cached_property
@@ -423,6 +426,11 @@ def _kind(dataset: ClassRead) -> str:
 
 def _is_duck(dataset: ClassRead) -> bool:
     return {"__getitem__", "__len__"} <= dataset.methods.keys()
+
+
+def _is_context(call: ast.Call, module: Module) -> bool:
+    """Whether it is `multiprocessing.get_context("spawn")`, in whatever words."""
+    return bool(call.args) and module.dotted(call.func).rpartition(".")[2] == "get_context"
 
 
 def _items(value: Value) -> dict[str, Value] | None:

@@ -86,12 +86,14 @@ class Values:
         finally:
             self._trail.pop()
 
-    def integer(self, node: ast.AST | None, module: Module) -> int | None:
+    def integer(
+        self, node: ast.AST | None, module: Module, *, seen: frozenset[ast.AST] = frozenset()
+    ) -> int | None:
         """The largest number that an expression may stand for, as far as known.
 
         None where nothing is known, and where what is known is 0 but there is more that is not.
         """
-        numbers = [self._number(value) for value in self.of(node, module)]
+        numbers = [self._number(value, seen) for value in self.of(node, module) if value.node not in seen]
         known = max((number for number in numbers if number is not None), default=None)
         return None if known == 0 and None in numbers else known
 
@@ -249,7 +251,7 @@ class Values:
         ast.Call: _from_call,
     }
 
-    def _number(self, value: Value) -> int | None:
+    def _number(self, value: Value, seen: frozenset[ast.AST]) -> int | None:
         node, module = value.node, value.module
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             return None if isinstance(node.value, bool) else node.value
@@ -257,8 +259,8 @@ class Values:
             name = module.dotted(node.func)
             if name in CPU_COUNTS:
                 return CPUS
-            if name == "int" and node.args:
-                return self.integer(node.args[0], module)
+            if name == "int" and node.args:  # `workers = int(workers)` leads back to itself
+                return self.integer(node.args[0], module, seen=seen | {node})
         return None
 
 
