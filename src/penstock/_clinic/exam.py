@@ -248,8 +248,10 @@ class Exam:
             layer = self._tested(bench, self._found(facts, _is_news(layers, bench.cure)))
             if not layer:
                 break
+            _supersede(layers, layer)
             layers.append(layer)
         later = self._later(layers, observed)
+        _supersede(layers, later)
         layers[0] += self._slowness(observed)
         self._try_ours(layers, observed)  # which comes no further than the program did
         layers[0] += later
@@ -528,7 +530,7 @@ def _is_of_later(finding: Finding) -> bool:
 
 def _is_news(layers: Sequence[Sequence[Finding]], cure: Change) -> Callable[[Finding], bool]:
     """Whether a finding of a deeper layer tells of another illness, and not of the cure's own price."""
-    known = {finding.cause for layer in layers for finding in layer}
+    known = {finding.cause for layer in layers for finding in layer if not _is_remark_on_source(finding)}
     if cure.settings.get("multiprocessing_context") == "fork":
         known |= OF_FORK
 
@@ -536,6 +538,18 @@ def _is_news(layers: Sequence[Sequence[Finding]], cure: Change) -> Callable[[Fin
         return finding.cause not in known and finding.severity != "info" and not is_about_speed(finding)
 
     return ask
+
+
+def _is_remark_on_source(finding: Finding) -> bool:
+    """Whether the source alone speaks for it: what is seen at work later says more."""
+    return finding.severity == "info" and rests_on_source(finding)
+
+
+def _supersede(layers: Sequence[list[Finding]], layer: Sequence[Finding]) -> None:
+    """Leave out what the source was suspected of before it was seen at work."""
+    seen = {finding.cause for finding in layer}
+    for earlier in layers:
+        earlier[:] = [each for each in earlier if not (_is_remark_on_source(each) and each.cause in seen)]
 
 
 def _identity(finding: Finding) -> tuple[str, str | None]:

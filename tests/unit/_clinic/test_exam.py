@@ -219,6 +219,27 @@ def test_what_comes_with_a_fork_that_the_program_has_not_is_no_illness_of_it(hid
     assert [finding.cause for finding in report.findings] == ["unpicklable-dataset", *told]
 
 
+def test_what_the_source_was_suspected_of_is_told_as_seen_once_it_is_seen_behind_another_illness():
+    fork = Experiment("under fork", Change(settings={"multiprocessing_context": "fork"}))
+
+    def is_refused(facts):
+        return facts.observed.outcome == "error"
+
+    written = (Evidence("made before workers start", "line 3", "source"),)
+    first = Rule("unpicklable-dataset", is_refused, experiments=(fork,), stopped_at_s=1.0)
+    suspected = Rule("rng-repeated", is_refused, evidence=written)
+    seen = Rule("rng-repeated", lambda facts: not is_refused(facts))
+
+    def answer(plan):
+        is_well = changed(plan, "num_workers") == 0 or changed(plan, "multiprocessing_context")
+        return WELL if is_well else raised("TypeError", batches=0)
+
+    report, _ = exam(answer, [first, suspected, seen])
+
+    told = [(finding.cause, finding.severity) for finding in report.findings]
+    assert told == [("unpicklable-dataset", "error"), ("rng-repeated", "error")]
+
+
 def test_peeling_ends():
     causes = ["lock-held-at-fork", "bad-sample", "dataset-raises", "worker-exited", "wrong-length"]
 
