@@ -90,6 +90,49 @@ def test_a_longer_epoch_of_samples_that_have_nothing_in_common_is_only_suspected
     assert (finding.severity, finding.confidence) == ("info", "suspected")
 
 
+def test_streams_whose_samples_agree_now_and_then_at_the_same_place_are_one_under_augmentation():
+    # One of seven ways to change a sample, drawn by each worker for itself.
+    ways = [[place * seed % 7 for place in range(1, 141)] for seed in (3, 5)]
+    observed = streamed(
+        *([(place, way) for place, way in enumerate(of)] for of in ways), iterators=(passed(samples=280),)
+    )
+
+    (finding,) = found(observed, alone(140))
+
+    assert finding.severity == "error"
+
+
+def test_draws_of_chance_from_few_samples_are_only_suspected():
+    draws = [[place * seed % 11 for place in range(1, 141)] for seed in (3, 5)]
+    observed = streamed(*draws, iterators=(passed(samples=280),))
+
+    assert found(observed, alone(140))[0].severity == "info"
+
+
+def of_lengths(*streams):
+    """Workers whose samples have nothing in common but their lengths."""
+    made = [
+        dataclasses.replace(each, digest=f"{worker}-{each.index}", shape=f"i64[{length}]")
+        for worker, lengths in enumerate(streams)
+        for each, length in zip(samples(lengths, worker=worker), lengths, strict=True)
+    ]
+    return trial(STREAM, samples=tuple(made), iterators=(passed(samples=len(made)),))
+
+
+def test_streams_with_the_same_lengths_at_every_place_are_one():
+    lengths = [5 + place * place % 13 for place in range(60)]
+
+    assert found(of_lengths(lengths, lengths), alone(60))[0].severity == "error"
+
+
+def test_lengths_that_only_grow_or_differ_somewhere_are_only_suspected():
+    growing = [5 + place // 4 for place in range(60)]
+    lengths = [5 + place * place % 13 for place in range(60)]
+
+    assert found(of_lengths(growing, growing), alone(60))[0].severity == "info"
+    assert found(of_lengths(lengths, [*lengths[:-1], 99]), alone(60))[0].severity == "info"
+
+
 def test_parts_of_a_long_stream_that_each_worker_shuffles_are_found():
     parts = (range(100), range(80, 180))
     observed = streamed(*parts, iterators=(passed(samples=2000),))

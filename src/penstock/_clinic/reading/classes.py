@@ -153,11 +153,23 @@ def is_own(node: ast.AST, attribute: str) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and node.attr == attribute and is_self(node.value)
 
 
+# With what a text is taken apart: that says nothing of how data are divided.
+_OF_TEXT = frozenset({"split", "rsplit", "splitlines", "partition", "rpartition"})
+
+
 def _names(node: ast.AST) -> Iterator[str]:
+    of_text = {call.func for call in ast.walk(node) if isinstance(call, ast.Call) and _parts_text(call)}
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             yield each.id
-        elif isinstance(each, ast.Attribute):
+        elif isinstance(each, ast.Attribute) and each not in of_text:
             yield each.attr
         elif isinstance(each, (ast.arg, ast.keyword)):
             yield each.arg or ""
+
+
+def _parts_text(call: ast.Call) -> bool:
+    """Whether it is `line.split()` or `line.split(";")`."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    is_plain = all(isinstance(each, ast.Constant) for each in given)
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _OF_TEXT and is_plain

@@ -12,7 +12,7 @@ class Lines(IterableDataset):
         for path in self.paths:
             with open(path) as file:
                 for line in file:
-                    yield line
+                    yield line.strip().split(";")
 
 
 class Numbers(IterableDataset):

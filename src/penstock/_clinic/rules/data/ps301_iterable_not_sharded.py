@@ -11,7 +11,9 @@ it is in. An epoch then brings every sample `num_workers` times, takes as much l
 The contents of what each worker yields in one pass: the same stream from all of them, or the same set in
 another order, beyond the repetitions that the data itself has. Where random augmentation hides that, or a
 long stream is shuffled in each worker and only parts of it were seen, a whole epoch with workers brings
-exactly `num_workers` times the samples of one without. The experiment shards the stream among the workers.
+exactly `num_workers` times the samples of one without; and something that chance does not touch tells that
+they are the same: names, lengths, or contents that agree place by place far more often than some places
+apart. The experiment shards the stream among the workers.
 
 ## What to do
 Let `__iter__` yield its share: `itertools.islice(stream, info.id, None, info.num_workers)` with
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,8 +52,13 @@ LOOSELY_VARIED = 0.3
 # of such data twice as many.
 LEAST_SHARED = 10
 BEYOND_REPEATS = 4
+# Streams that go in step agree at so many places, and this many times less often when one is moved a little.
+IN_STEP, TIMES_AS_OFTEN, FARTHEST = 10, 4, 8
 # A whole epoch with workers is this much longer than one without, at least, when two of them repeat it.
 LONGER = 1.5
+
+
+Stream = dict[int, str]  # by place: the digest of a sample, or its shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +176,45 @@ def _by_count(facts: Facts, trial: Trial, loader: LoaderSeen) -> _Repeat | None:
                 Evidence("samples in an epoch without workers", f"{alone:,}", "ladder"),
             ),
             is_certain=_has_common_parts(trial, loader, seen.number)
-            or _is_one_stock(facts, trial, loader, seen.number, alone),
+            or _is_one_stock(facts, trial, loader, seen.number, alone)
+            or _is_in_step(trial, loader, seen.number),
         )
     return None
+
+
+def _is_in_step(trial: Trial, loader: LoaderSeen, number: int) -> bool:
+    """Whether workers go through the same, place by place, whatever chance makes of each sample."""
+    contents: dict[int, Stream] = defaultdict(dict)
+    shapes: dict[int, Stream] = defaultdict(dict)
+    for seen in samples(trial, loader.key):
+        if seen.iterator == number and seen.worker >= 0 and isinstance(seen.index, int):
+            contents[seen.worker][seen.index] = seen.digest
+            shapes[seen.worker][seen.index] = seen.shape
+    return _all_in_step(contents, _agree) or _all_in_step(shapes, _coincide)
+
+
+def _all_in_step(lines: dict[int, Stream], is_one: Callable[[Stream, Stream], bool]) -> bool:
+    told = list(lines.values())
+    return len(told) > 1 and all(is_one(*pair) for pair in itertools.pairwise(told))
+
+
+def _agree(one: Stream, other: Stream) -> bool:
+    """Whether contents agree where they stand at the same place: chance changes most, but not all of them."""
+    apart = max(_agreements(one, other, by) for by in range(-FARTHEST, FARTHEST + 1) if by)
+    return _agreements(one, other, 0) >= max(IN_STEP, TIMES_AS_OFTEN * apart)
+
+
+def _coincide(one: Stream, other: Stream) -> bool:
+    """Whether shapes are the same at every place, and come and go as those of found data do."""
+    both = [place for place in sorted(one) if place in other]
+    if any(one[place] != other[place] for place in both):
+        return False
+    runs = sum(one[before] != one[after] for before, after in itertools.pairwise(both))
+    return runs - len({one[place] for place in both}) >= IN_STEP
+
+
+def _agreements(one: Stream, other: Stream, by: int) -> int:
+    return sum(other.get(place + by) == text for place, text in one.items())
 
 
 def _is_one_stock(facts: Facts, trial: Trial, loader: LoaderSeen, number: int, alone: int) -> bool:
