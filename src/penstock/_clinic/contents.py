@@ -41,12 +41,18 @@ def samples(trial: Trial, key: str) -> list[SampleSeen]:
     return [seen for seen in trial.samples if seen.loader == key and seen.digest]
 
 
-def readings(trial: Trial, key: str) -> list[Reading]:
-    """One reading for each pass over a loader, in order."""
+def readings(trial: Trial, key: str, part: int | None = None) -> list[Reading]:
+    """One reading for each pass over a loader, in order; of one field of the samples where `part` is its place."""
     found: dict[int, Reading] = defaultdict(dict)
     for seen in samples(trial, key):
-        found[seen.iterator].setdefault(keyed(seen.index), seen.digest)
+        digest = seen.digest if part is None else _of_part(seen, part)
+        if digest:
+            found[seen.iterator].setdefault(keyed(seen.index), digest)
     return [found[number] for number in sorted(found)]
+
+
+def _of_part(seen: SampleSeen, part: int) -> str:
+    return seen.parts[part] if part < len(seen.parts) else ""
 
 
 def compare(one: Reading, other: Reading) -> Compared:

@@ -59,6 +59,23 @@ def test_seeded_random_samples_are_left_alone():
     assert not found(trial(samples=samples(range(10), worker=0)), rung)
 
 
+def test_a_field_that_chance_leaves_alone_tells_of_samples_that_are_hidden_by_chance():
+    def made(start, *targets, worker=-1):
+        """Samples with a random content and a target, pass by pass."""
+        return tuple(
+            replace(each, parts=(each.digest, f"target {place + target}"))
+            for number, target in enumerate(targets)
+            for place, each in enumerate(samples(range(start, start + 10), iterator=number, worker=worker))
+        )
+
+    elsewhere = trial(samples=made(500, 0, worker=0))
+
+    assert found(elsewhere, zero(loaders=(CHANGED,), samples=made(0, 0, 100)))
+    assert not found(elsewhere, zero(loaders=(CHANGED,), samples=made(0, 50, 100)))
+    assert not found(elsewhere, zero(loaders=(CHANGED,), samples=made(0, 0, 0)))
+    assert not found(elsewhere, zero(samples=made(0, 0, 100)))
+
+
 def test_random_samples_are_no_excuse_when_several_stored_ones_are_seen_to_change():
     drawn = fetches(4, workers=1, rngs=lambda _, number: {"torch": f"{number}"})
     drawn = tuple(zero(fetches=drawn).fetches)

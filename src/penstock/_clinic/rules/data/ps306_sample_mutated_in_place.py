@@ -12,7 +12,8 @@ same program trains on other data when `num_workers` changes.
 Without workers and without the program's own loop, the same index gives another content in the second pass,
 and no random generator was drawn from; and a fresh process gives the first content again, or an array on the
 dataset was seen to change. Where samples are random, or an epoch is too long for a second one, the same
-sample is made twice from the same seeds. The experiment hands out copies of what the dataset stores.
+sample is made twice from the same seeds, or a field of it that every process has alike at first is another one
+in the second pass. The experiment hands out copies of what the dataset stores.
 
 ## What to do
 Change a copy: `x = self.data[i].clone()`.
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock._clinic import amounts
-from penstock._clinic.contents import Compared, Reading, compare, readings
+from penstock._clinic.contents import Compared, Reading, compare, readings, samples
 from penstock._clinic.facts import Facts
 from penstock._clinic.finding import Evidence, Experiment, Finding, Fix, Prescription
 from penstock._clinic.naming import loader_named, sample_named
@@ -55,6 +56,7 @@ class _Drift:
     passes: Compared  # the first pass against the second, in one process
     fresh: Compared  # the first pass against that of another process
     paths: tuple[str, ...] = ()  # arrays on the dataset that were seen to change
+    part: int | None = None  # of samples that chance changes too: the field that it does not
 
     @property
     def told(self) -> str:
@@ -84,7 +86,7 @@ class SampleMutatedInPlace:
                 yield self._finding(facts, loader, drift)
 
     def _finding(self, facts: Facts, loader: LoaderSeen, drift: _Drift) -> Finding:
-        own = _own(facts, loader)
+        own = _own(facts, loader, drift.part)
         where = "in the program itself" if own else "at num_workers=0, and with persistent workers"
         stored = f"`{drift.paths[0]}`" if drift.paths else "its stored samples"
         return Finding(
@@ -141,6 +143,25 @@ def _evidence(drift: _Drift) -> Iterator[Evidence]:
 
 
 def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
+    return _drift_of_samples(facts, zero, loader) or _drift_of_a_field(facts, zero, loader)
+
+
+def _drift_of_a_field(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
+    """A field of the samples that is the same in every process at first, and another one in the second pass."""
+    seen = zero.loader(loader.key) or loader
+    if not seen.dataset.mutated:
+        return None
+    for part in range(max((len(each.parts) for each in samples(zero, loader.key)), default=0)):
+        told = readings(zero, loader.key, part)
+        if len(told) < 2:  # noqa: PLR2004 - a second pass
+            continue
+        passes, fresh = compare(told[0], told[1]), compare(told[0], _fresh(facts, zero, loader, part))
+        if min(passes.both, fresh.both) >= FEW and fresh.share < DRIFTS <= passes.share:
+            return _Drift(passes, fresh, seen.dataset.mutated, part)
+    return None
+
+
+def _drift_of_samples(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
     told = readings(zero, loader.key)
     fresh = _fresh(facts, zero, loader)
     seen = zero.loader(loader.key) or loader
@@ -168,10 +189,10 @@ def _are_samples(paths: Sequence[str]) -> bool:
     return any(count >= SEVERAL for count in places.values())
 
 
-def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen) -> Reading:
+def _fresh(facts: Facts, zero: Trial, loader: LoaderSeen, part: int | None = None) -> Reading:
     """The first pass of another process."""
     for trial in facts.trials:
-        told = readings(trial, loader.key)
+        told = readings(trial, loader.key, part)
         if trial is not zero and told:
             return told[0]
     return {}
@@ -210,7 +231,7 @@ def _has_own_rng(trial: Trial, loader: LoaderSeen) -> bool:
     return any(each.kind in {"rng", "torch-generator"} for each in seen.things)
 
 
-def _own(facts: Facts, loader: LoaderSeen) -> bool:
+def _own(facts: Facts, loader: LoaderSeen, part: int | None) -> bool:
     """Whether the program's own epochs drift."""
-    told = readings(facts.observed, loader.key) if facts.observed is not None else []
+    told = readings(facts.observed, loader.key, part) if facts.observed is not None else []
     return len(told) > 1 and compare(told[0], told[1]).share >= DRIFTS
