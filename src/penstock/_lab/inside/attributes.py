@@ -30,6 +30,7 @@ _LARGEST = 16 << 20  # bytes of an array whose contents are compared
 _ELEMENTS = 50_000  # of a container, and of those in it, that are compared
 _SEEN = "_penstock_attributes"
 _KEY, _ELEMENT = re.compile(r"\['([^']*)'\]"), re.compile(r"\['([^']*)'\]$")
+_SUBSCRIPTS = re.compile(r"(\[[^]]*\])+$")  # behind an attribute's name
 
 Mark = tuple[int, int]  # number of elements, checksum of contents; -1 where there is none
 Told = dict[str, tuple[Any, Mark]]
@@ -75,7 +76,7 @@ def _is_mentioned(path: str, names: frozenset[str], before: Told, now: Told) -> 
 
     A dictionary of which that code names no key at all is gone through, or its keys are data.
     """
-    name = path.partition("[")[0].rpartition(".")[2].strip("<>")
+    name = _SUBSCRIPTS.sub("", path).rpartition(".")[2].strip("<>")
     if name not in names:
         return False
     own = _ELEMENT.search(path)

@@ -235,6 +235,21 @@ def test_only_what_the_code_that_makes_samples_mentions_is_used(change, path, is
     assert found.used == ((path,) if is_used else ())
 
 
+def test_what_a_part_of_many_has_is_used_by_its_own_name():
+    whole = SimpleNamespace(datasets=[Cropped(), Cropped()])
+    made = SimpleNamespace(dataset=whole, collate_fn=None, _iterator=None, persistent_workers=True)
+    changed(made)
+    made._iterator = object()
+
+    for part in whole.datasets:
+        part.config.size, part.level = 9, 2
+
+    assert attributes.changed(made).used == (
+        "dataset.datasets[0].config.size",
+        "dataset.datasets[1].config.size",
+    )
+
+
 def test_of_a_config_that_all_share_only_what_samples_are_made_with_is_used(monkeypatch):
     made = SimpleNamespace(dataset=Cropped(), collate_fn=None, _iterator=None, persistent_workers=True)
     changed(made)
