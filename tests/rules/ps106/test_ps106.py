@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from penstock._clinic.rules.start.ps106_slow_worker_start import SlowWorkerStart
+from penstock._lab.record import Thing
 from tests.rules.seen import MB, facts, loader, passed, trial
 from tests.rules.stuck import big, spawned
 
@@ -55,8 +56,20 @@ def test_starts_of_a_second_add_up_where_they_are_most_of_many_passes():
     assert not found(spawned(dataset=big(300 * MB)), passes(1, first=1.0))
 
 
+def test_a_dataset_of_many_objects_is_told_in_the_first_epoch_where_that_is_most_of_it():
+    words = Thing("dataset.words", "large-list", "dict", count=1_200_000)
+
+    (finding,) = found(spawned(words), passes(1))
+
+    assert finding.severity == "warning"
+    assert finding.message.endswith("imports torch and unpickles 1,200,000 Python objects")
+    assert not found(spawned(words), passes(1, whole=60.0))
+
+
 def test_one_start_with_a_small_dataset_is_what_spawn_costs():
-    assert found(spawned(), passes(1)) == []
+    assert [each.severity for each in found(spawned(), passes(1))] == ["info"]
+    assert found(spawned(), passes(1, first=1.9, whole=2.0)) == []
+    assert found(spawned(), passes(1, whole=60.0)) == []
 
 
 def test_a_start_that_is_a_small_part_of_long_epochs_is_well():

@@ -9,15 +9,16 @@ The accelerator idles from `iter(loader)` to the first batch. With short epochs 
 
 ## How we know
 The time from `iter()` to the first batch of each pass, beside the whole pass; the size of the pickled
-dataset. The proof is the same loader with workers that are kept, or forked.
+dataset, and how many Python objects are in it. The proof is the same loader with workers that are kept, or forked.
 
 ## What to do
 `persistent_workers=True` starts them once. With a large dataset: fork, or keep the data in a file that
 workers map. With forkserver `multiprocessing.set_forkserver_preload(["torch"])` imports torch once.
 
 ## When we stay silent
-Under fork; when the start is a small part of a pass; and when it happens once with a small dataset: that is
-what spawn costs. It is an info where less than six seconds are lost in all, or three in three passes or more.
+Under fork, and when the start is a small part of a pass. When it happens once with a small dataset it is an
+info: that is what spawn costs. So it is where less than six seconds are lost in all, or three in three passes
+or more.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ LOST_S, SHORT_S = 6.0, 1.0
 SEVERAL, OFTEN_S = 3, 3.0
 # A pickle of this size takes longer to ship and load than torch to import, on any disk.
 LARGE_PICKLE = 64 << 20
+# So many Python objects take each worker half a second to unpickle, on any machine, whatever their bytes.
+MANY_OBJECTS = 500_000
 
 
 class SlowWorkerStart:
@@ -77,22 +80,25 @@ class SlowWorkerStart:
             slow = _slow(passes)
             if not slow:
                 continue
-            is_large = (loader.dataset.nbytes or 0) >= LARGE_PICKLE and max(map(_start, slow)) >= ONCE_S
+            is_long = max(map(_start, slow)) >= ONCE_S
+            is_large = is_long and _is_large(loader, _share(passes))
             is_worst = loader.key == worst and len(slow) > 1
+            finding = self._finding(loader, slow, _share(passes), is_large=is_large)
             if is_large or _is_mostly_start(passes) or (is_worst and _is_mostly_start(together)):
-                yield self._finding(loader, slow, _share(passes), is_large=is_large)
-            elif _is_mostly_start(passes, SHORT_S) and not _is_mostly_start(together):
-                yield dataclasses.replace(
-                    self._finding(loader, slow, _share(passes), is_large=False), severity="info"
-                )
+                yield finding
+            elif _is_mostly_start(together):
+                continue  # told of the worst
+            elif _is_mostly_start(passes, SHORT_S) or (is_long and _share(passes) >= MOST_OF_A_PASS):
+                yield dataclasses.replace(finding, severity="info")
 
     def _finding(
         self, loader: LoaderSeen, slow: list[IteratorSeen], share: float, *, is_large: bool
     ) -> Finding:
         worst = max(_start(each) for each in slow)
         is_kept = bool(loader.settings.get("persistent_workers"))
-        nbytes = loader.dataset.nbytes or 0
-        baggage = f" and unpickles {size(nbytes)}" if is_large else ""
+        nbytes, objects = loader.dataset.nbytes or 0, _objects(loader)
+        load = f"{objects:,} Python objects" if objects >= MANY_OBJECTS else size(nbytes)
+        baggage = f" and unpickles {load}" if is_large else ""
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -112,6 +118,19 @@ class SlowWorkerStart:
             loader=loader.key,
             experiments=_experiments(is_kept=is_kept, is_large=is_large, passes=len(slow)),
         )
+
+
+def _is_large(loader: LoaderSeen, share: float) -> bool:
+    """Whether it is the dataset that takes so long: by its bytes, or by what pickle makes one by one."""
+    is_heavy = _objects(loader) >= MANY_OBJECTS and share >= MOST_OF_A_PASS
+    return is_heavy or (loader.dataset.nbytes or 0) >= LARGE_PICKLE
+
+
+def _objects(loader: LoaderSeen) -> int:
+    shipped = [
+        each for each in loader.things if each.kind == "large-list" and each.path.startswith("dataset")
+    ]
+    return sum(each.count for each in shipped)
 
 
 def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
