@@ -184,7 +184,7 @@ class Exam:
 
     def _climb_for_speed(self, observed: Trial) -> None:
         """The rungs of loaders on which the program waits, each alone on the machine."""
-        facts = Facts(observed=observed)
+        facts = self._facts(observed)
         keys = {loader.key for loader in summary.distinct(facts)}
         waited_for = [each.loader for each in slow_loaders(facts) if each.is_worth_a_trial]
         for loader in (each for each in waited_for if each.key in keys):

@@ -31,9 +31,9 @@ WORTH_SHARE = 1 - 1 / WORTH
 WORTH_S = 1.0
 # Epochs that are shorter add up, if there are many.
 TOGETHER = 3
-# Where something is there that no healthy program has (megabytes of pickled objects, ten workers a CPU), a
-# part of that is enough to ask.
-PLAIN = 0.5
+# Where something is there that no healthy program has (megabytes of pickled objects, ten workers a CPU, an
+# epoch that waits this many times as long as it takes without workers), a part of that is enough to ask.
+PLAIN, CONTRADICTED = 0.5, 3
 # A loader that is waited for in a smaller part of all loops than this is not what slows the program down.
 PART = 0.2
 # Of the CPU time that it could have had in the dataset, a worker that computes uses more than this, and one
@@ -86,7 +86,7 @@ class Slow:
     @property
     def is_worth_a_trial(self) -> bool:
         """Whether batches for free would make the program 1.5 times as fast, by seconds that one notices."""
-        return self._is_worth()
+        return self._is_worth(PLAIN if self._is_contradicted else 1.0)
 
     @property
     def is_plainly_worth_a_trial(self) -> bool:
@@ -98,6 +98,13 @@ class Slow:
         """Whether the waiting is noticed at all, be it too little for a trial."""
         is_part = self.pace.wait_s >= NOTICEABLE_SHARE * self.program_s
         return is_part and self.is_noticed(self.pace.epoch_wait_s, PLAIN)
+
+    @property
+    def _is_contradicted(self) -> bool:
+        """Whether an epoch waits several times as long as it takes to make it without any workers."""
+        alone = self.rates.get(0) if self.workers else None
+        samples = self.pace.batch_samples * self.pace.epoch_batches
+        return bool(alone) and self.pace.epoch_wait_s >= CONTRADICTED * samples / (alone or 1.0)
 
     def _is_worth(self, part: float = 1.0) -> bool:
         return (

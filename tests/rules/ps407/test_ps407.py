@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from penstock._clinic.rules.speed.ps407_workers_restarted import WorkersRestarted
-from tests.rules.pacing import Program
+from penstock._clinic.facts import Facts
+from tests.rules.pacing import KEY, Program
 
 # Epochs of ten quick batches, each after a pause.
 SICK = Program(
@@ -28,6 +29,26 @@ def test_epochs_that_are_mostly_start_ask_for_workers_that_stay():
 
 def test_short_pauses_count_when_there_were_many():
     assert found(SICK.but(passes=6, start_s=0.1, first_wait_s=0.3))
+
+
+def test_loaders_of_one_line_that_are_used_in_turn_pay_together():
+    """A loader for each of four parts of the data, gone through in every round: 0.5 s each in all."""
+    program = SICK.but(passes=6, batches=2, length=2, start_s=0.05, first_wait_s=0.06)
+    assert not found(program)
+    trial = program.trial
+    keys = [f"{KEY[:-1]}{number}" for number in range(4)]
+    loaders = [dataclasses.replace(program.loader, key=key) for key in keys]
+    # Each round goes through all of them, so that none was made in place of another.
+    passes = [
+        dataclasses.replace(seen, loader=key, began_s=seen.began_s + place * 0.01)
+        for seen in trial.iterators
+        for place, key in enumerate(keys)
+    ]
+    together = dataclasses.replace(trial, seconds=20.0, loaders=tuple(loaders), iterators=tuple(passes))
+
+    (finding,) = WorkersRestarted().check(Facts(observed=together))
+
+    assert (finding.severity, finding.loader) == ("warning", KEY)
 
 
 def test_a_short_pause_or_two_are_left_alone():

@@ -63,6 +63,15 @@ def test_short_epochs_add_up():
     assert only(short.but(passes=8)).is_worth_a_trial
 
 
+def test_half_as_much_is_enough_where_an_epoch_takes_a_third_without_workers():
+    short = SLOW.but(batches=14, length=14)  # 0.75 s in an epoch, 16 samples in a batch
+
+    assert not only(short).is_worth_a_trial
+    assert not only(short.but(rates={0: 600.0})).is_worth_a_trial
+    assert only(short.but(rates={0: 1000.0})).is_worth_a_trial
+    assert not only(short.but(batches=8, length=8, rates={0: 1000.0})).is_worth_a_trial
+
+
 def test_hand_over_is_what_a_batch_waits_beyond_its_making():
     assert only(SLOW).hand_over_s == pytest.approx(0.01)
     assert only(SLOW.but(made_s=0.02)).hand_over_s == pytest.approx(0.05)

@@ -56,8 +56,14 @@ class WorkersRestarted:
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose passes are mostly start."""
+        lines: dict[str, list[Slow]] = {}
         for slow in slow_loaders(facts):
-            if _restarts(slow) and _matters(slow):
+            if _restarts(slow) and _is_mostly_start(slow):
+                lines.setdefault(slow.loader.key.rpartition("#")[0], []).append(slow)
+        for alike in lines.values():
+            # Loaders that one line makes for several parts of the data are used in turn: one pays for all.
+            told = [slow for slow in alike if _matters([slow])] or (alike[:1] if _matters(alike) else [])
+            for slow in told:
                 finding = self._finding(slow, made=_made(facts, slow))
                 yield finding if _often(slow) else dataclasses.replace(finding, severity="info")
 
@@ -128,11 +134,11 @@ def _made(facts: Facts, slow: Slow) -> int:
     return sum(key.rpartition("#")[0] == line for key in used)
 
 
-def _matters(slow: Slow) -> bool:
-    seen = slow.pace
-    saved_s = seen.pass_start_s * (seen.passes - 1)
-    return (
-        saved_s >= slow.worth_s
-        and slow.matters(seen.start_s)
-        and seen.pass_start_s >= WORTH_SHARE * seen.epoch_s
-    )
+def _is_mostly_start(slow: Slow) -> bool:
+    return slow.pace.pass_start_s >= WORTH_SHARE * slow.pace.epoch_s
+
+
+def _matters(alike: list[Slow]) -> bool:
+    """Whether the starts of these loaders, of one line, are a part of the program that one notices."""
+    saved_s = sum(slow.pace.pass_start_s * (slow.pace.passes - 1) for slow in alike)
+    return saved_s >= alike[0].worth_s and alike[0].matters(sum(slow.pace.start_s for slow in alike))
