@@ -42,7 +42,7 @@ def samples(trial: Trial, key: str) -> list[SampleSeen]:
 
 
 def readings(trial: Trial, key: str, part: int | None = None) -> list[Reading]:
-    """One reading for each pass over a loader, in order; of one field of the samples where `part` is its place."""
+    """One reading for each pass over a loader, in order; with `part`, of the field at that place alone."""
     found: dict[int, Reading] = defaultdict(dict)
     for seen in samples(trial, key):
         digest = seen.digest if part is None else _of_part(seen, part)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from penstock._clinic.rules.speed.ps407_workers_restarted import WorkersRestarted
 from penstock._clinic.facts import Facts
+from penstock._clinic.rules.speed.ps407_workers_restarted import WorkersRestarted
 from tests.rules.pacing import KEY, Program
 
 # Epochs of ten quick batches, each after a pause.

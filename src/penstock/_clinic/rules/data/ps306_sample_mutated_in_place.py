@@ -12,8 +12,8 @@ same program trains on other data when `num_workers` changes.
 Without workers and without the program's own loop, the same index gives another content in the second pass,
 and no random generator was drawn from; and a fresh process gives the first content again, or an array on the
 dataset was seen to change. Where samples are random, or an epoch is too long for a second one, the same
-sample is made twice from the same seeds, or a field of it that every process has alike at first is another one
-in the second pass. The experiment hands out copies of what the dataset stores.
+sample is made twice from the same seeds, or a field of it that every process has alike at first is another
+one in the second pass. The experiment hands out copies of what the dataset stores.
 
 ## What to do
 Change a copy: `x = self.data[i].clone()`.
@@ -147,7 +147,7 @@ def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
 
 
 def _drift_of_a_field(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
-    """A field of the samples that is the same in every process at first, and another one in the second pass."""
+    """A field of the samples that every process has alike at first, and that the second pass has not."""
     seen = zero.loader(loader.key) or loader
     if not seen.dataset.mutated:
         return None

@@ -9,7 +9,8 @@ The accelerator idles from `iter(loader)` to the first batch. With short epochs 
 
 ## How we know
 The time from `iter()` to the first batch of each pass, beside the whole pass; the size of the pickled
-dataset, and how many Python objects are in it. The proof is the same loader with workers that are kept, or forked.
+dataset, and how many Python objects are in it. The proof is the same loader with workers that are kept, or
+forked.
 
 ## What to do
 `persistent_workers=True` starts them once. With a large dataset: fork, or keep the data in a file that
