@@ -19,7 +19,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,7 +90,10 @@ def _rebind(old: type, new: type, *, only_torch: bool = False) -> None:
 
 
 class _Waiter(importlib.abc.MetaPathFinder):
-    """Stands first among the finders until torch is imported, then installs and is gone."""
+    """Stands first among the finders until torch is imported, then installs and is gone.
+
+    Many a library only asks whether torch could be imported: that is not yet the import.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -102,19 +105,28 @@ class _Waiter(importlib.abc.MetaPathFinder):
         del path, target
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        place = sys.meta_path.index(self)
+        del sys.meta_path[place]
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(place, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader, self._options)
+            spec.loader = _Then(spec.loader, self._come)
         return spec
+
+    def _come(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            install(**self._options)
 
 
 class _Then(importlib.abc.Loader):
-    """Loads torch as ever, and installs afterwards: half of torch is not enough for us."""
+    """Loads torch as ever, and tells us afterwards: half of torch is not enough for us."""
 
-    def __init__(self, loader: Any, options: dict[str, Any]) -> None:
+    def __init__(self, loader: Any, come: Callable[[], None]) -> None:
         self._loader = loader
-        self._options = options
+        self._come = come
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)  # resources, source lines: tools ask a module's loader for them
@@ -125,10 +137,10 @@ class _Then(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """As torch's own loader does; then install."""
+        """As torch's own loader does; then we are told."""
         spec = module.__spec__
         if spec is not None:
             spec.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        install(**self._options)
+        self._come()

@@ -51,6 +51,14 @@ def test_an_unmodified_script_gets_our_loader_cured(tmp_path):
     assert done.stderr == ""
 
 
+def test_a_library_that_only_asks_for_torch_does_not_stand_in_the_way(tmp_path):
+    script = tmp_path / "train.py"
+    asks = "import importlib.util\nassert importlib.util.find_spec('torch') is not None\n"
+    script.write_text(asks + PROGRAM.replace("{end}", ""))
+    done = call("-m", "penstock", "run", str(script), cwd=tmp_path)
+    assert "['penstock', 'torch.utils.data.dataloader']" in done.stdout, done
+
+
 def test_options_become_the_loaders_defaults(tmp_path):
     done = run(tmp_path, "--no-cure", "--on-error", "skip")
     assert " False skip [[0, 1], [2, 3]]" in done.stdout

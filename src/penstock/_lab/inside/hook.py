@@ -2,7 +2,8 @@
 
 A finder in front of the others takes part in the import of the watched names only. It lets the others find
 the module, and puts a loader around theirs that calls us when the module's code has run; the module keeps
-its own loader and spec.
+its own loader and spec. Being found is no import: libraries ask whether torch is there, and load it later or
+never.
 """
 
 from __future__ import annotations
@@ -45,15 +46,20 @@ class ImportHook:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, self._watched.pop(name))  # type: ignore[assignment]
+                    spec.loader = _Loader(spec.loader, self._imported)  # type: ignore[assignment]
                 return spec
         return None
+
+    def _imported(self, name: str) -> None:
+        call = self._watched.pop(name, None)
+        if call is not None:
+            call()
 
 
 class _Loader:
     """The module's own loader, and a call at the end."""
 
-    def __init__(self, loader: Any, call: Callable[[], Any]) -> None:
+    def __init__(self, loader: Any, call: Callable[[str], None]) -> None:
         self._loader = loader
         self._call = call
 
@@ -76,4 +82,4 @@ class _Loader:
         except BaseException as error:
             unwind(error)
             raise
-        self._call()
+        self._call(module.__name__)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 import pytest
@@ -29,6 +30,18 @@ def test_the_call_comes_when_the_module_has_run(hook):
     assert seen == [1]
     assert type(module.__loader__).__name__ == "SourceFileLoader"
     assert module.__spec__.loader is module.__loader__
+
+
+def test_a_module_that_was_looked_for_is_told_when_it_is_imported(hook):
+    seen = []
+    hook.when_imported("watched_module", lambda: seen.append(1))
+
+    for _ in range(2):
+        assert importlib.util.find_spec("watched_module") is not None
+    assert seen == []
+    importlib.import_module("watched_module")
+
+    assert seen == [1]
 
 
 def test_a_module_that_is_there_is_told_at_once(hook):
