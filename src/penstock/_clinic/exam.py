@@ -292,14 +292,25 @@ class Exam:
 
     def _found(self, facts: Facts, is_wanted: Callable[[Finding], bool]) -> list[Finding]:
         """Those findings on these facts that are wanted, the worst first."""
-        asked = [prescribed(finding, self.source) for finding in merge(self._ask(facts))]
+        asked = [self._prescribed(finding) for finding in merge(self._ask(facts))]
         return list(order([[finding for finding in asked if is_wanted(finding)]]))
+
+    def _prescribed(self, finding: Finding) -> Finding:
+        try:
+            return prescribed(finding, self.source)
+        except Exception as error:  # noqa: BLE001 - a patch that cannot be made cannot stop the exam
+            self._note(f"the patch of {finding.code} failed: {type(error).__name__}: {error}")
+            return finding
 
     def _tested(self, bench: Bench, found: list[Finding]) -> list[Finding]:
         """The same, each with what its experiments have shown; without those that were refuted."""
         for place, finding in enumerate(found if self.options.experiments else ()):
-            if self._is_worth_testing(finding, found[:place], bench):
+            if not self._is_worth_testing(finding, found[:place], bench):
+                continue
+            try:
                 found[place] = bench.test(finding)
+            except Exception as error:  # noqa: BLE001 - nor can an experiment
+                self._note(f"the experiments of {finding.code} failed: {type(error).__name__}: {error}")
         stay, refuted = settle(found)
         self.refuted += refuted
         return stay

@@ -120,6 +120,25 @@ def test_a_rule_that_raises_is_noted():
     assert any("PS802" in note and "oops" in note for note in report.notes)
 
 
+def test_an_experiment_or_a_patch_that_fails_is_noted(monkeypatch):
+    lock = Rule(
+        "lock-held-at-fork", is_hung, experiments=(Experiment("under spawn", SPAWN),), stopped_at_s=4.0
+    )
+
+    def fails(*arguments):
+        raise AssertionError
+
+    monkeypatch.setattr("penstock._clinic.exam.prescribed", fails)
+    monkeypatch.setattr("penstock._clinic.conduct.Bench.test", fails)
+    report, _ = exam(lambda plan: WELL if changed(plan, "num_workers") == 0 else HUNG, [lock])
+
+    assert [finding.cause for finding in report.findings] == ["lock-held-at-fork"]
+    assert {
+        "the patch of PS111 failed: AssertionError: ",
+        "the experiments of PS111 failed: AssertionError: ",
+    } <= {*report.notes}
+
+
 def test_a_rule_is_asked_only_when_its_facts_are_at_hand():
     report, _ = exam(lambda plan: WELL, [Rule("bad-sample", always, needs=("timings",))])
     assert report.findings == ()

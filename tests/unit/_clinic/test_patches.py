@@ -179,6 +179,11 @@ def test_a_handle_is_opened_by_each_process():
     """).lstrip("\n")
 
 
+def test_a_handle_that_was_opened_elsewhere_is_left_alone():
+    text = HANDLE.replace("open(path, mode=mode)", "path")
+    assert patched(text, "lazy-open", "class Records", path="dataset.file") is None
+
+
 def test_a_handle_made_from_local_names_is_left_alone():
     text = HANDLE.replace("self.file = open(path", "name = path + '.bin'\n        self.file = open(name")
     assert patched(text, "lazy-open", "class Records", path="dataset.file") is None

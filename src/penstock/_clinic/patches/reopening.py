@@ -35,6 +35,8 @@ def lazy_open(page: Page, fix: Fix) -> str:
     name = str(fix.arguments.get("attribute") or fix.arguments.get("path", "")).split(".")[-1]
     made, owner = _assignment(page, name, fix.site.line)
     method = page.around(made, cst.FunctionDef)
+    if isinstance(made.value, cst.Name):
+        raise PatchImpossible("it is opened outside of the class")
     if method is None or any(
         isinstance(each, cst.FunctionDef) and each.name.value in {"__getstate__", "__reduce__", name}
         for each in owner.body.body
