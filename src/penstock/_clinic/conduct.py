@@ -242,9 +242,12 @@ class Bench:
 
 
 def timed_s(observed: Trial, key: str | None) -> float:
-    """Seconds of batches that tell a loader's speed."""
-    batch_s = work(by_line(observed), key).batch_s if key is not None else 0.0
-    return max(TIMED_S, min(FEWEST_BATCHES * batch_s, LONGEST_S))
+    """Seconds of batches that tell a loader's speed, and what its workers take to start before them."""
+    if key is None:
+        return TIMED_S
+    own = by_line(observed)
+    batches_s = max(TIMED_S, FEWEST_BATCHES * work(own, key).batch_s)
+    return min(batches_s + pace(own, key).pass_start_s, LONGEST_S)
 
 
 def _is_silent(finding: Finding) -> bool:

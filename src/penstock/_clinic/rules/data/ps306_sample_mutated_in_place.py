@@ -155,8 +155,11 @@ def _drift_of_a_field(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift |
         told = readings(zero, loader.key, part)
         if len(told) < 2:  # noqa: PLR2004 - a second pass
             continue
-        passes, fresh = compare(told[0], told[1]), compare(told[0], _fresh(facts, zero, loader, part))
-        if min(passes.both, fresh.both) >= FEW and fresh.share < DRIFTS <= passes.share:
+        passes, elsewhere = compare(told[0], told[1]), _fresh(facts, zero, loader, part)
+        fresh = compare(told[0], elsewhere)
+        # Of an experiment on that very pass no other is at hand, and none was needed for it to be made.
+        is_alike = fresh.both >= FEW or (facts.observed is zero and not elsewhere)
+        if is_alike and passes.both >= FEW and fresh.share < DRIFTS <= passes.share:
             return _Drift(passes, fresh, seen.dataset.mutated, part)
     return None
 
