@@ -60,5 +60,6 @@ DataLoader(Global(), num_workers=2)
 DataLoader(Seeded(), num_workers=2)
 DataLoader(PerSample(), num_workers=2)
 DataLoader(PerWorker(), num_workers=2, worker_init_fn=seed_worker)
+DataLoader(PerWorker(), num_workers=2)  # for validation, which draws nothing
 DataLoader(Asking(), num_workers=2)
 DataLoader(Alone(), num_workers=0)

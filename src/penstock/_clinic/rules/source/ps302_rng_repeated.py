@@ -22,8 +22,8 @@ Draw from a global generator (`torch.rand`, `numpy.random`), or seed this one pe
     DataLoader(..., worker_init_fn=seed_worker)
 
 ## When we stay silent
-When every loader of the dataset has `num_workers=0` or a `worker_init_fn`, and when the class asks
-`get_worker_info()`, or makes or seeds the generator anew for each sample.
+When every loader of the dataset has `num_workers=0`, when one of them has a `worker_init_fn`, and when the
+class asks `get_worker_info()`, or makes or seeds the generator anew for each sample.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _may_repeat(read: Program, dataset: ClassRead) -> bool:
     if dataset.mentions("worker_info", "worker_id", "initial_seed"):
         return False
     loaders = read.loaders_for(dataset)
-    return not loaders or any(each.may_work and each.lacks("worker_init_fn") for each in loaders)
+    working = [each for each in loaders if each.may_work]
+    # Where one loader has it, another goes without on purpose: validation draws nothing.
+    return not loaders or (bool(working) and all(each.lacks("worker_init_fn") for each in working))
 
 
 def _draw(dataset: ClassRead, each: Assignment, fetching: list[Place]) -> tuple[ast.AST, Place] | None:
