@@ -169,6 +169,16 @@ class FetchSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Beyond:
+    """A dataset, perhaps within another, that was asked for a sample below its length and has none there."""
+
+    type: str
+    length: int  # as it says itself
+    held: str  # the attribute that it reads by that index
+    size: int  # how many that holds
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An exception that came out of the dataset, the loader or the program."""
 
@@ -187,6 +197,7 @@ class Failure:
     is_fatal: bool = False  # it ended the program
     note: str = ""  # which sample of the batch does not fit, in a sentence, where collate failed
     maps: int = 0  # memory maps of the process, where it could get no more
+    beyond: Beyond | None = None  # of an IndexError
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 import pytest
 
 from penstock._clinic.rules.data.ps305_wrong_length import WrongLength
 from penstock._clinic.source import Source, SourceFile
-from penstock._lab.record import DatasetSeen
+from penstock._lab.record import Beyond, DatasetSeen
 from tests.rules.seen import facts, failure, loader, passed, samples, trial, zero
 
 
@@ -45,6 +46,18 @@ def test_a_part_of_a_larger_dataset_may_be_wrong_about_its_own_length():
 
     assert finding.message == (
         "`len(Night)` of `train_loader` is 10, but it holds 11 samples: 1 are never loaded; it is one short"
+    )
+    assert finding.experiments == ()
+
+
+def test_a_part_that_is_shorter_than_it_says_is_found_where_it_raises():
+    short = dataclasses.replace(missing(12), beyond=Beyond("Hospital", 9, "eligible", 7))
+    observed = trial(loader(dataset=holding(14, items=20)), outcome="error", failures=(short,))
+
+    (finding,) = found(observed)
+
+    assert finding.message == (
+        "`len(Hospital)` of `train_loader` is 9, but `self.eligible`, which it reads, ends at 7"
     )
     assert finding.experiments == ()
 

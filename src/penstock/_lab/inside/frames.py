@@ -16,7 +16,9 @@ What the program prints, and what torch's workers send home as text, is then the
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 import sys
 from types import FrameType, TracebackType
 from typing import Any
@@ -169,7 +171,43 @@ def failure(error: BaseException) -> dict[str, Any]:
         "traceback": "".join(lines)[-_MOST_TRACEBACK:],
         "site": site_of_error(error),
         "maps": proc.maps() if _NO_MAP in text else 0,
+        "beyond": _beyond(error) if isinstance(error, IndexError) else None,
     }
+
+
+_SELF_AND_INDEX = 2
+
+
+def _beyond(error: BaseException) -> dict[str, Any] | None:
+    """A Beyond: the line that raised reads `self.x[i]`, and x is shorter than what holds it says it is."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    code = step.tb_frame.f_code if step is not None else None
+    if step is None or code is None or code.co_name != "__getitem__" or code.co_argcount != _SELF_AND_INDEX:
+        return None
+    owner, index = (step.tb_frame.f_locals.get(name) for name in code.co_varnames[:_SELF_AND_INDEX])
+    held = getattr(owner, "__dict__", None)
+    if type(index) is not int or index < 0 or type(held) is not dict:
+        return None
+    line = linecache.getline(code.co_filename, step.tb_lineno or 0)
+    for name, place in re.findall(r"\bself\.(\w+)\[(\w+)\]", line):
+        value = held.get(name)
+        if place == code.co_varnames[1] and isinstance(value, (list, tuple)) and len(value) <= index:
+            length = _length(owner)
+            return _told(owner, length, name, len(value)) if index < length else None
+    return None
+
+
+def _length(owner: Any) -> int:
+    try:
+        return len(owner)
+    except Exception:  # noqa: BLE001 - the user's code
+        return 0
+
+
+def _told(owner: Any, length: int, name: str, size: int) -> dict[str, Any]:
+    return {"type": type(owner).__qualname__, "length": length, "held": name, "size": size}
 
 
 def _name(kind: type) -> str:

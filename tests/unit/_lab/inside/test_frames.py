@@ -105,3 +105,25 @@ def test_what_a_signal_handler_of_the_program_raises_goes_on():
             interrupted()
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+class Stays:
+    def __init__(self, rows, eligible):
+        self.rows, self.eligible = rows, eligible
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.eligible[i]["age"][0]
+
+
+@pytest.mark.parametrize(
+    ("index", "beyond"),
+    [(3, {"type": "Stays", "length": 5, "held": "eligible", "size": 3}), (2, None), (7, None)],
+)
+def test_a_dataset_that_is_shorter_than_it_says_is_told_and_no_other_index_error(index, beyond):
+    stays = Stays([0] * 5, [{"age": [1]}, {"age": [2]}, {"age": []}])
+    with pytest.raises(IndexError) as caught:
+        stays[index]
+    assert frames.failure(caught.value)["beyond"] == beyond

@@ -10,7 +10,8 @@ progress bars and schedules are wrong.
 
 ## How we know
 Too large: an index below `len` raises IndexError, and everything that the dataset holds is shorter; or the
-dataset itself raises `IndexError(index)` there, and gives every sample before. Too small: the dataset gives
+dataset itself raises `IndexError(index)` there, and gives every sample before; or the line that raises reads
+`self.x[index]`, and `x` is shorter than the dataset says it is. Too small: the dataset gives
 further samples from index `len` on and then ends, and the number looks like a slip: one short, the number
 of batches, a division, or a number for each of what it holds. Iterable: a whole pass without workers brings
 another number of samples than `len` says. The experiment takes the number that was found in its place.
@@ -78,7 +79,9 @@ class WrongLength:
             if loader.dataset.is_iterable:
                 mistake = _iterable(facts, loader)
             else:
-                mistake = _too_large(facts, loader) or _too_small(facts, loader)
+                mistake = (
+                    _too_large(facts, loader) or _part_too_large(facts, loader) or _too_small(facts, loader)
+                )
             if mistake is not None:
                 yield self._finding(loader, mistake)
 
@@ -132,6 +135,28 @@ def _too_large(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
                     stopped_at_s=failure.at_s,
                 )
     return None
+
+
+def _part_too_large(facts: Facts, loader: LoaderSeen) -> _Mistake | None:
+    """The same of a dataset that is a part of the loader's, or whose data is not to be seen from outside."""
+    failures = (failure for trial in facts.trials for failure in trial.failures)
+    own = (each for each in failures if each.loader == loader.key and each.phase == "sample")
+    failure = next((each for each in own if each.beyond is not None), None)
+    if failure is None or failure.beyond is None:
+        return None
+    beyond = failure.beyond
+    return _Mistake(
+        said=beyond.length,
+        found=beyond.size,
+        sentence=f"`self.{beyond.held}`, which it reads, ends at {beyond.size:,}",
+        evidence=(
+            Evidence("what was said", f"{failure.type}: {failure.text}"[:160], "observed run"),
+            Evidence(f"length of `{beyond.type}.{beyond.held}`", f"{beyond.size:,}", "observed run"),
+        ),
+        stopped_at_s=failure.at_s,
+        is_testable=False,
+        part=beyond.type,
+    )
 
 
 def _end(facts: Facts, trial: Trial, loader: LoaderSeen, failure: Failure) -> int | None:
