@@ -16,6 +16,8 @@ NO_SHM = re.compile(
     r"unable to allocate shared memory|No space left on device|insufficient shared memory"
     r"|unable to write to file </torch"
 )
+_ASKED = re.compile(r"allocate (\d+(?:\.\d+)?) (bytes|[KMGTPE]iB)")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MAKING = frozenset({"sample", "collate", "feeder", "init"})
 
 # Memory is looked at a few times a second, and what kills grows fast: seen this near, it was at the limit.
@@ -42,9 +44,17 @@ def raised(trial: Trial) -> Failure | None:
         return None
     for failure in trial.failures:
         is_workers = failure.phase in _MAKING and (failure.worker or 0) >= 0
-        if is_workers and NO_MEMORY.search(f"{failure.type}: {failure.text}"):
+        is_short = NO_MEMORY.search(f"{failure.type}: {failure.text}")
+        # More at once than there is at all was never there for one worker either: a size read from wrong data.
+        if is_workers and is_short and not 0 < trial.host.memory_limit <= _asked(failure.text):
             return failure
     return None
+
+
+def _asked(text: str) -> int:
+    """The bytes that numpy or torch could not get, as far as they say."""
+    found = _ASKED.search(text)
+    return int(float(found[1]) * 1024 ** _UNITS.index(found[2])) if found else 0
 
 
 def is_out_of_shm(trial: Trial) -> bool:

@@ -31,6 +31,18 @@ def test_what_a_worker_raises_counts():
     assert raised(Trial(failures=(Failure("MemoryError", phase="program"),))) is None
 
 
+def test_more_at_once_than_there_is_at_all_is_no_want_of_memory():
+    host = HostSeen(memory_limit=20 << 30)
+
+    def asked(size):
+        failure = Failure("MemoryError", f"Unable to allocate {size} for an array", phase="sample", worker=1)
+        return raised(Trial(failures=(failure,), host=host))
+
+    assert asked("23.7 GiB") is None
+    assert asked("1.5 GiB") is not None
+    assert asked("900 bytes") is not None
+
+
 def test_maps_that_ran_out_say_the_same():
     failure = Failure("RuntimeError", "unable to mmap: Cannot allocate memory (12)", phase="feeder", worker=1)
 
