@@ -45,7 +45,7 @@ def raised(trial: Trial) -> Failure | None:
     for failure in trial.failures:
         is_workers = failure.phase in _MAKING and (failure.worker or 0) >= 0
         is_short = NO_MEMORY.search(f"{failure.type}: {failure.text}")
-        # More at once than there is at all was never there for one worker either: a size read from wrong data.
+        # More at once than there is at all was there for nobody: a size that was read from wrong data.
         if is_workers and is_short and not 0 < trial.host.memory_limit <= _asked(failure.text):
             return failure
     return None
