@@ -61,6 +61,14 @@ def test_a_refuted_finding_comes_after_one_that_was_not_tried():
     ]
 
 
+def test_a_change_that_gained_a_little_comes_before_what_no_change_helps():
+    nothing = finding("transform-bound", "info")
+    little = Proof("refuted", "x", after={"gain": 1.26})
+    none = Proof("refuted", "x", after={"gain": 1.05})
+    assert causes([nothing, finding("workers-restarted", "info", proof=little)])[0] == "workers-restarted"
+    assert causes([nothing, finding("workers-restarted", "info", proof=none)])[0] == "transform-bound"
+
+
 def test_a_root_comes_right_before_its_symptom():
     found = [
         finding("worker-out-of-memory", stopped_at_s=3.0, loader="a"),
