@@ -76,6 +76,13 @@ def test_a_start_that_is_a_small_part_of_long_epochs_is_well():
     assert found(spawned(), passes(3, whole=60.0)) == []
 
 
+def test_ranks_that_start_their_workers_at_the_same_time_are_only_told():
+    of_ranks = [dataclasses.replace(each, pid=each.pid + rank) for rank in range(2) for each in passes(3)]
+
+    assert [each.severity for each in found(spawned(), tuple(of_ranks))] == ["info"]
+    assert [each.severity for each in found(spawned(dataset=big(300 * MB)), tuple(of_ranks))] == ["warning"]
+
+
 def test_forked_workers_are_not_asked():
     assert found(loader(), passes(3)) == []
 

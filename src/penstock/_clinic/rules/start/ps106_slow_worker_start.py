@@ -19,7 +19,8 @@ workers map. With forkserver `multiprocessing.set_forkserver_preload(["torch"])`
 ## When we stay silent
 Under fork, and when the start is a small part of a pass. When it happens once with a small dataset it is an
 info: that is what spawn costs. So it is where less than six seconds are lost in all, or three in three passes
-or more.
+or more; and among ranks on one machine, whose workers start at the same time and wait for one another's
+imports, unless the dataset is large.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class SlowWorkerStart:
         # Each loader of a program, for training and for validation, starts workers of its own.
         together = [each for passes in started.values() for each in passes]
         worst = max(started, key=lambda key: sum(map(_start, started[key])), default=None)
+        has_ranks = len({each.pid for each in together}) > 1
         for loader in facts.loaders:
             passes = started.get(loader.key, [])
             slow = _slow(passes)
@@ -86,11 +88,14 @@ class SlowWorkerStart:
             is_large = is_long and _is_large(loader, _share(passes))
             is_worst = loader.key == worst and len(slow) > 1
             finding = self._finding(loader, slow, _share(passes), is_large=is_large)
-            if is_large or _is_mostly_start(passes) or (is_worst and _is_mostly_start(together)):
+            is_most = _costs_much(passes) or (is_worst and _costs_much(together))
+            if is_large or (is_most and not has_ranks):
                 yield finding
-            elif _is_mostly_start(together):
+            elif is_most:
+                yield dataclasses.replace(finding, severity="info")
+            elif _costs_much(together):
                 continue  # told of the worst
-            elif _is_mostly_start(passes, SHORT_S) or (is_long and _share(passes) >= MOST_OF_A_PASS):
+            elif _costs_much(passes, SHORT_S) or (is_long and _share(passes) >= MOST_OF_A_PASS):
                 yield dataclasses.replace(finding, severity="info")
 
     def _finding(
@@ -139,7 +144,8 @@ def _slow(passes: list[IteratorSeen]) -> list[IteratorSeen]:
     return [each for each in passes if _start(each) >= AGAIN_S]
 
 
-def _is_mostly_start(passes: list[IteratorSeen], least_s: float | None = None) -> bool:
+def _costs_much(passes: list[IteratorSeen], least_s: float | None = None) -> bool:
+    """Whether starting is most of these passes, and seconds that one notices."""
     slow = _slow(passes)
     if least_s is None:
         least_s = OFTEN_S if len(slow) >= SEVERAL else LOST_S
