@@ -33,6 +33,12 @@ def test_a_few_slow_samples_that_hold_up_the_rest_are_found():
     assert finding.experiments[1].change.use_penstock
 
 
+def test_what_holds_up_less_than_a_third_of_the_time_is_only_told():
+    (finding,) = found(SICK.but(step_s=0.6, slow_batches={0: 3.0, 4: 3.0, 8: 3.0, 12: 3.0}))
+
+    assert finding.severity == "info"
+
+
 def test_a_torch_that_knows_no_other_order_is_told_of_our_loader():
     program = SICK.but(settings={"in_order": True})
     settings = dict(program.loader.settings)

@@ -19,14 +19,14 @@ gives the next batch to whoever is free.
 
 ## When we stay silent
 When samples take about equally long, when slow ones are many, with fewer than two workers, when order is
-free already.
+free already. Where the program waits, but less than a third of its time, it is an info.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from penstock._clinic import pace
@@ -66,10 +66,11 @@ class StragglerSamples:
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yield one finding for each loader whose batches wait for a few slow samples."""
         for slow in slow_loaders(facts):
-            if slow.workers > 1 and slow.is_worth_a_trial and slow.loader.settings.get("in_order", True):
+            if slow.workers > 1 and slow.is_worth_a_word and slow.loader.settings.get("in_order", True):
                 found = _stragglers(facts, slow)
                 if found is not None and found.gain >= PROMISING:
-                    yield self._finding(facts, slow, found)
+                    finding = self._finding(facts, slow, found)
+                    yield finding if slow.is_worth_a_trial else replace(finding, severity="info")
 
     def _finding(self, facts: Facts, slow: Slow, found: _Stragglers) -> Finding:
         waits = facts.passes(slow.loader.key)[0].waits
