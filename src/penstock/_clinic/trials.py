@@ -122,7 +122,10 @@ class Trials:
 
     def _bounded(self, plan: Plan, sentence: str, most_s: float) -> Trial | None:
         try:
-            bounded = dataclasses.replace(plan, max_s=min(most_s, self.left_s))
+            left_s = self.left_s
+            max_s = min(most_s, left_s)
+            extra_s = min(plan.extra_s, left_s - max_s)  # the exam ends in time on a busy machine too
+            bounded = dataclasses.replace(plan, max_s=max_s, extra_s=extra_s)
             trial = self._run(self._target, bounded, stop=self._stop)
         except Exception as error:  # noqa: BLE001 - whatever a trial does, the exam goes on
             self.notes.append(f"not done: {sentence}: {type(error).__name__}: {error}")

@@ -52,6 +52,7 @@ class Plan:
     extra_batches: int = 3  # "script": enough when so many batches past the last of these epochs were seen
     min_s: float = 0.0  # "script": not enough before so long in batches, so that short epochs show their cost
     max_s: float = 30.0  # from start to end, imports included
+    extra_s: float = 20.0  # at most so much longer where others have the CPUs
     loader_s: float | None = None  # enough after so long in batches, since the first iter()
     # "script": at most so much longer while something is to come, or where others have the CPUs, see
     # `inside.drive` and `watch`.

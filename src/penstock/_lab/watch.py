@@ -27,7 +27,6 @@ TICK_S = 0.05
 FRESH_S = 1.5  # stacks younger than that show what is
 AGAIN_S = 5.0  # between two looks of one silence
 MOST_EXTRA = 0.5  # of the time limit, on a machine that is busy with other things
-MOST_EXTRA_S = 20.0
 NEWS_S = 1.0  # between two words of progress
 ORPHANS_S = 1.0  # between two looks for names that nobody can remove
 OUTLIVED_S = 6.0  # of a worker without its parent: torch's look for theirs every 5 s, between batches
@@ -142,7 +141,7 @@ class Watch:
             return 0.0
         queued_s = look.beat(self._patient.pid, only_main=True).queued_s
         own = self._vitals[-1].cpu_s / (elapsed_s * host.cpu_count())  # its own workers had these
-        return min(queued_s * max(0.0, 1.0 - own), self._plan.max_s * MOST_EXTRA, MOST_EXTRA_S)
+        return min(queued_s * max(0.0, 1.0 - own), self._plan.max_s * MOST_EXTRA, self._plan.extra_s)
 
     def _sample(self, now: float) -> str | None:
         processes = tree.quick_below(self._patient.warden)

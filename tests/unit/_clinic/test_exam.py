@@ -96,6 +96,11 @@ def test_a_healthy_program_takes_two_trials():
     assert [(rung.num_workers, rung.outcome) for rung in report.ladder] == [(0, "ok"), (2, "ok")]
 
 
+def test_no_trial_of_an_exam_goes_on_beyond_its_end_however_busy_the_machine_is():
+    _, lab = exam(lambda plan: WELL)
+    assert all(0.0 <= plan.extra_s <= QUICKLY.timeout - plan.max_s for plan in lab.plans)
+
+
 def test_a_program_that_ends_before_any_loader_could_not_be_run():
     report, lab = exam(lambda plan: Trial(status=0))
     assert (report.verdict, report.exit_status, report.reason.code) == ("could-not-run", 2, "PS902")
