@@ -74,6 +74,8 @@ def test_a_field_that_chance_leaves_alone_tells_of_samples_that_are_hidden_by_ch
     assert not found(elsewhere, zero(loaders=(CHANGED,), samples=made(0, 50, 100)))
     assert not found(elsewhere, zero(loaders=(CHANGED,), samples=made(0, 0, 0)))
     assert not found(elsewhere, zero(samples=made(0, 0, 100)))
+    seeded = trial(samples=made(0, 0))
+    assert not found(seeded, zero(loaders=(CHANGED,), samples=made(0, 0, 100)))
 
 
 def test_random_samples_are_no_excuse_when_several_stored_ones_are_seen_to_change():

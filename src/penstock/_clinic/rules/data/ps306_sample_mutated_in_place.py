@@ -147,9 +147,14 @@ def _drift(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
 
 
 def _drift_of_a_field(facts: Facts, zero: Trial, loader: LoaderSeen) -> _Drift | None:
-    """A field of the samples that every process has alike at first, and that the second pass has not."""
+    """A field of the samples that every process has alike at first, and that the second pass has not.
+
+    Where a program seeds its generators, whole samples are alike at first: that says nothing of any field.
+    """
     seen = zero.loader(loader.key) or loader
-    if not seen.dataset.mutated:
+    whole, others = readings(zero, loader.key), _fresh(facts, zero, loader)
+    is_seeded = bool(whole and others) and compare(whole[0], others).share < DRIFTS
+    if not seen.dataset.mutated or is_seeded:
         return None
     for part in range(max((len(each.parts) for each in samples(zero, loader.key)), default=0)):
         told = readings(zero, loader.key, part)
