@@ -57,7 +57,8 @@ def _is_suspicion(finding: Finding) -> bool:
 def _settled(finding: Finding) -> Finding:
     status = finding.proof.status
     if is_about_speed(finding):
-        return dataclasses.replace(finding, severity="warning" if _gains(finding) else "info")
+        finding = dataclasses.replace(finding, severity="warning" if _gains(finding) else "info")
+        return dataclasses.replace(finding, confidence="proved") if status == "verified" else finding
     if status == "verified":
         return dataclasses.replace(finding, confidence="proved")
     if _is_suspicion(finding):

@@ -37,6 +37,10 @@ def settled(each):
         (finding(confidence="suspected", status="verified"), ("error", "proved")),
         (finding(confidence="suspected", status="refuted"), None),
         (finding(confidence="suspected", stopped_at_s=3.0), ("error", "suspected")),
+        (
+            finding("too-few-workers", "warning", confidence="suspected", status="verified"),
+            ("warning", "proved"),
+        ),
         (finding(evidence=(READ,)), ("info", "suspected")),
         (finding(evidence=(READ, SEEN)), ("error", "observed")),
     ],
