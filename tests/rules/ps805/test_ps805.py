@@ -42,7 +42,31 @@ def test_an_except_that_never_fires_is_an_error(text):
     )
 
 
-@pytest.mark.parametrize("text", ["", "try: pass\nexcept Exception: pass"])
+@pytest.mark.parametrize(
+    ("handed", "waited"),
+    [
+        ("train(loader, MissingFile)", "errors"),
+        ("SKIPPED = (KeyError, MissingFile)", "SKIPPED"),
+        ("def train(errors=MissingFile): pass", "self.errors"),
+    ],
+)
+def test_an_except_that_is_handed_the_type_never_fires_either(handed, waited):
+    (finding,) = found(RAISED, HEARD, text=f"{handed}\ntry: pass\nexcept {waited}: pass")
+
+    assert finding.severity == "error"
+    assert f"so `except {waited}` at train.py:3 never fires" in finding.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "try: pass\nexcept Exception: pass",
+        "train(loader, MissingFile)\ntry: pass\nexcept OSError: pass",
+        "isinstance(error, MissingFile)\ntry: pass\nexcept errors: pass",
+        "raise MissingFile\ntry: pass\nexcept errors: pass",
+    ],
+)
 def test_without_such_an_except_it_is_an_info(text):
     (finding,) = found(RAISED, HEARD, text=text)
 

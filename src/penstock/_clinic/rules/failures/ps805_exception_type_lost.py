@@ -9,7 +9,8 @@ types whose constructor wants more, and raises RuntimeError instead.
 
 ## How we know
 The type raised in the worker and the type that reached the program. It is an error where the program's own
-source has an `except` for the type that was lost; else an info beside the exception itself.
+source has an `except` for the type that was lost, by its name or by a variable that may hold it; else an info
+beside the exception itself.
 
 ## What to do
 Give the exception a constructor that accepts one text, or catch RuntimeError and look at its text; or handle
@@ -37,6 +38,8 @@ from penstock._lab.record import Failure, Site, Trial
 _RAISED_INSTEAD = "RuntimeError"
 # `except Exception` catches what arrives instead just as well; so does what RuntimeError derives from.
 _CATCH_ALL = frozenset({"Exception", "BaseException", "RuntimeError"})
+# Calls that ask what an exception is; no `except` gets its types from them.
+_ASKS = frozenset({"isinstance", "issubclass", "type", "print"})
 # Types of the standard library that want more than a text, and what they can be caught as.
 _STANDARD_BASES: dict[str, tuple[str, ...]] = {
     "HTTPError": ("URLError", "OSError", "IOError"),
@@ -66,10 +69,10 @@ class ExceptionTypeLost:
 
     def _finding(self, facts: Facts, trial: Trial, heard: Failure, name: str) -> Finding:
         origin = next((each for each in trial.failures if bare(each.type) == name), heard)
-        catcher = _catcher(facts.source, name)
+        catcher, waited = _catcher(facts.source, name)
         is_fatal = trial.outcome != "ok"
         index = sample_named(origin.index)
-        waits = f", so `except {name}` at {place(catcher)} never fires" if catcher else ""
+        waits = f", so `except {waited}` at {place(catcher)} never fires" if catcher else ""
         return Finding(
             code=self.code,
             cause=self.cause,
@@ -77,14 +80,14 @@ class ExceptionTypeLost:
             message=f"{name} raised for {index} in a worker reaches the program as {bare(heard.type)}{waits}",
             prescription=Prescription(
                 f"give {name} a constructor that accepts one text, or catch it in the dataset",
-                f"`except {name}` works with workers as without",
+                f"`except {waited}` works with workers as without",
                 fix=Fix("module-level-exception", origin.site, {"name": name, "one_text": True}),
             ),
             evidence=(
                 Evidence("type in the worker", origin.type, "observed run"),
                 Evidence("type in the program", heard.type, "observed run"),
                 Evidence(
-                    f"`except {name}` in the program",
+                    f"`except {waited}` in the program",
                     place(catcher) or "none",
                     "source" if catcher else "observed run",
                 ),
@@ -112,14 +115,47 @@ def _lost(trial: Trial, heard: Failure) -> str | None:
     return bare(origin.type) if origin is not None and bare(origin.type) != bare(heard.type) else None
 
 
-def _catcher(source: Source | None, name: str) -> Site | None:
-    """The `except` of the program that waits for a type by its name."""
+def _catcher(source: Source | None, name: str) -> tuple[Site | None, str]:
+    """The `except` that waits for a type, by its name or by a variable, and what stands there."""
+    trees = [file.tree for file in source.files] if source else []
+    is_handed = any(name in _handed(tree) for tree in trees)
+    found: list[tuple[bool, Site, str]] = []
     for file in source.files if source else ():
         names = {name, *_STANDARD_BASES.get(name, ()), *_bases(file.tree, name)}
         for node in ast.walk(file.tree):
-            if isinstance(node, ast.ExceptHandler) and names & _names(node.type):
-                return Site(file.path, node.lineno)
-    return None
+            if not isinstance(node, ast.ExceptHandler) or node.type is None:
+                continue
+            if names & _names(node.type):
+                found.append((False, Site(file.path, node.lineno), name))
+            elif is_handed and not any(_is_class_name(each) for each in _names(node.type)):
+                found.append((True, Site(file.path, node.lineno), ast.unparse(node.type)))
+    found.sort(key=lambda each: each[0])
+    return found[0][1:] if found else (None, name)
+
+
+def _is_class_name(name: str) -> bool:
+    """Whether a name is written as classes are: `IOError`, not `errors` and not `SKIPPED`."""
+    return name[:1].isupper() and not name.isupper()
+
+
+def _handed(tree: ast.Module) -> set[str]:
+    """The names that a program hands on as values: as arguments, in tuples, to variables."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        values: list[ast.expr | None] = []
+        if isinstance(node, ast.Call) and not _names(node.func) & _ASKS:
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+        elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            values = [*node.elts]
+        elif isinstance(node, ast.Dict):
+            values = [*node.keys, *node.values]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.Return)):
+            values = [node.value]
+        elif isinstance(node, ast.arguments):
+            values = [*node.defaults, *node.kw_defaults]
+        for value in values:
+            found |= _names(value) if isinstance(value, (ast.Name, ast.Attribute)) else set()
+    return found
 
 
 def _bases(tree: ast.Module, name: str) -> set[str]:
