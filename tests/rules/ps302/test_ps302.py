@@ -95,6 +95,19 @@ def test_persistent_workers_that_go_on_drawing_are_left_alone():
     assert not found(trial(fetches=(*first, *second)))
 
 
+def test_passes_of_one_batch_add_up_in_workers_that_are_kept():
+    passes = [
+        each
+        for number in range(4)
+        for each in fetches(1, iterator=number, rngs=drawing(lambda *_, number=number: f"{number}"))
+    ]
+    kept = loader(persistent_workers=True)
+
+    assert found(trial(kept, fetches=tuple(passes)))
+    assert not found(trial(kept, fetches=tuple(passes[:2])))
+    assert not found(trial(fetches=tuple(passes)))
+
+
 def test_a_stream_whose_order_alone_is_left_to_chance_is_left_alone():
     stream = loader(dataset=DatasetSeen(type="Lines", is_iterable=True))
     drawn = fetches(4, rngs=drawing(lambda _, number: f"{number}"))

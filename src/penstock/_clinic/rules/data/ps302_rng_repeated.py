@@ -151,7 +151,12 @@ Place = tuple[str, int, int]  # path, number of the pass, worker
 
 
 def _first_states(trial: Trial, loader: LoaderSeen) -> tuple[dict[Place, str], dict[Place, int]]:
-    """The state of each generator when a worker began a pass, and how often it moved after that."""
+    """The state of each generator when a worker began a pass, and how often it moved after that.
+
+    Samples of short passes add up where workers are kept. A stream may draw once in each pass, for an order
+    that all workers share.
+    """
+    adds_up = bool(loader.settings.get("persistent_workers")) and not loader.dataset.is_iterable
     first: dict[Place, str] = {}
     last: dict[Place, str] = {}
     moves: dict[Place, int] = defaultdict(int)
@@ -160,10 +165,11 @@ def _first_states(trial: Trial, loader: LoaderSeen) -> tuple[dict[Place, str], d
             continue
         for path, state in fetch.rngs.items():
             place = (path, fetch.iterator, fetch.worker)
+            life = (path, 0, fetch.worker) if adds_up else place
             first.setdefault(place, state)
-            moves[place] += last.get(place, state) != state
-            last[place] = state
-    return first, moves
+            moves[life] += last.get(life, state) != state
+            last[life] = state
+    return first, {place: moves[(place[0], 0, place[2]) if adds_up else place] for place in first}
 
 
 def _alike(used: dict[tuple[int, int], str]) -> tuple[tuple[int, ...], str]:
