@@ -37,6 +37,42 @@ class Users(Dataset):
         return self.store.lookup(index)
 
 
+class Archive:
+    def __init__(self):
+        self.guard = threading.RLock()
+
+    def digest(self):
+        with self.guard:
+            pass
+
+    def read(self, index):
+        with self.guard:  # finds PS111
+            return index
+
+
+class Keeper(threading.Thread):
+    def __init__(self, archive):
+        super().__init__(daemon=True)
+        self.archive = archive
+
+    def run(self):
+        while True:
+            self.archive.digest()
+
+
+class Sheets(Dataset):
+    def __init__(self, archive):
+        self.archive = archive
+
+    def __getitem__(self, index):
+        return self.archive.read(index)
+
+
+archive = Archive()
+Keeper(archive).start()
+sheets = DataLoader(Sheets(archive), num_workers=2)
+
+
 def refresh():
     while True:
         with REFRESH:

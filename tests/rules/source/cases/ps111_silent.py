@@ -1,4 +1,5 @@
 # ruff: noqa
+import queue
 import threading
 
 from torch.utils.data import DataLoader, Dataset
@@ -37,6 +38,37 @@ class Users(Dataset):
 
     def __getitem__(self, index):
         return self.store.lookup(index)
+
+
+class Cache:
+    def __init__(self):
+        self.guard = threading.RLock()
+
+    def get(self, index):
+        with self.guard:
+            return index
+
+
+class Uploader(threading.Thread):
+    def __init__(self, waiting):
+        super().__init__(daemon=True)
+        self.waiting = waiting
+
+    def run(self):
+        while True:
+            self.waiting.get()
+
+
+class Sheets(Dataset):
+    def __init__(self, cache):
+        self.cache = cache
+
+    def __getitem__(self, index):
+        return self.cache.get(index)
+
+
+Uploader(queue.Queue()).start()
+sheets = DataLoader(Sheets(Cache()), num_workers=2)
 
 
 def refresh():

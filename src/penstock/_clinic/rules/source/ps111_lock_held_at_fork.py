@@ -8,7 +8,7 @@ Fork copies the lock as it is at that moment, but not the thread that holds it. 
 the worker waits for ever at its first sample, with no message.
 
 ## How we know
-The source takes the same lock in `__getitem__` and in the function of a thread.
+The source takes the same lock in `__getitem__` and in the function of a thread, or in what these call.
 
 ## What to do
 Start the thread after the first pass has begun, give the dataset a lock of its own, made in the worker, or
@@ -29,7 +29,7 @@ from penstock._clinic.finding import Finding, Prescription
 from penstock._clinic.reading.answers import suspicion
 from penstock._clinic.reading.classes import Place, is_self
 from penstock._clinic.reading.module import FUNCTIONS, Module
-from penstock._clinic.reading.patterns import keyword, made_by, quoted
+from penstock._clinic.reading.patterns import calls, keyword, made_by, quoted
 from penstock._clinic.reading.program import Program, program, site
 
 LOCKS = frozenset({"threading.Lock", "threading.RLock"})
@@ -47,7 +47,8 @@ class LockHeldAtFork:
         if facts.source is None:
             return
         read = program(facts.source)
-        threads = {(owner, name) for place in _threads(read) for name, owner, _ in _taken(place)}
+        run = [each for place in _threads(read) for each in (place, *_called(read, place))]
+        threads = {(owner, name) for place in run for name, owner, _ in _taken(place)}
         if not threads:
             return
         for dataset in read.datasets:
@@ -89,6 +90,23 @@ def _threads(read: Program) -> Iterator[Place]:
             found = read.values.definition(target, module)
             if found is not None and isinstance(found.node, FUNCTIONS):
                 yield Place(found.node, found.module)
+    for each in read.classes:
+        if "threading.Thread" in each.bases:
+            yield from each.reach("run")
+
+
+def _called(read: Program, place: Place) -> Iterator[Place]:
+    """The methods of the program's other objects that a function calls, as in `self.store.scan()`."""
+    for call in calls(place):
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        held = call.func.value
+        values = [(held, place.module)]
+        if isinstance(held, ast.Attribute) and is_self(held.value) and place.owner is not None:
+            values = [(each.value, each.module) for each in place.owner.assigned(held.attr)]
+        for value, module in values:
+            for owner in read.classes_of(value, module):
+                yield from owner.reach(call.func.attr)
 
 
 def _taken(place: Place) -> Iterator[tuple[str, object, ast.AST]]:
