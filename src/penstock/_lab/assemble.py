@@ -306,8 +306,8 @@ def _deaths(of: Mapping[str, list[Event]], seen: Seen) -> tuple[Death, ...]:
     found: dict[int, Death] = {}
     for event in of.get("died", ()):
         pid, status = event.get("child"), event.get("status")
-        if not isinstance(pid, int) or status in _EXPECTED_ENDS:
-            continue
+        if not isinstance(pid, int) or status == -signal.SIGTERM:
+            continue  # status 0 is told only of workers that should have gone on
         found[pid] = Death(
             pid=pid, worker=event.get("worker"), loader=event.get("loader"), status=status,
             at_s=event["at"] - seen.began_at,

@@ -151,6 +151,11 @@ def test_a_death_that_the_parent_told_names_the_sample_in_hand():
     )
 
 
+def test_a_worker_that_should_have_gone_on_is_dead_even_with_status_zero():
+    (death,) = build(*PASS[:4], of_loader("died", 4.6, worker=1, child=8, status=0)).deaths
+    assert (death.pid, death.status) == (8, 0)
+
+
 def test_a_dead_worker_that_was_found_counts():
     trial = build(*PASS[:4], statuses={8: (-11, START + 4.7)})
     assert trial.deaths == (Death(pid=8, worker=1, loader=KEY, status=-11, at_s=pytest.approx(4.7)),)

@@ -32,6 +32,8 @@ _HANDLES_AT = (3, 20)  # batches after which we look at files that workers share
 
 _MOST_LOADERS = 200  # that are described
 
+_REAPED_S = 1.0  # after which a worker whose pipe broke is not gone
+
 _PASS = "_penstock_pass"  # noqa: S105 - an attribute, not a secret
 
 
@@ -343,7 +345,13 @@ class Pass:
         context = self._context
         self._observer.report(error, "next", loader=context.loader, iterator=context.number)
         iterator = self._gone()
-        self._deaths(getattr(iterator, "_workers", ()), getattr(iterator, "_workers_status", ()))
+        workers = getattr(iterator, "_workers", ())
+        if workers and isinstance(error, (ConnectionError, EOFError)):
+            from multiprocessing.connection import wait
+
+            # The pipe of a worker breaks a moment before its end can be seen.
+            wait([worker.sentinel for worker in workers], timeout=_REAPED_S)
+        self._deaths(workers, getattr(iterator, "_workers_status", ()))
         self._finish("raised")
         self._observer.drive.broke(error)
 
