@@ -47,6 +47,16 @@ def test_a_rule_stays_silent_on_what_only_looks_like_it(code):
     assert found(path) == expected(path)
 
 
+@pytest.mark.parametrize("line", ["keeper.join()", "os.register_at_fork(before=REFRESH.acquire)"])
+def test_a_file_that_minds_its_threads_knows_what_it_does_with_locks(line, tmp_path):
+    text = (CASES / "ps111_fires.py").read_text(encoding="utf-8")
+    path = tmp_path / "train.py"
+    path.write_text(f"import os\n{text}\n{line}\n")
+    assert not found(path)
+    path.write_text(f"import os\n{text}\nos.path.join('a', 'b')\n")
+    assert found(path)
+
+
 def test_codes_are_distinct_and_agree_with_their_causes():
     assert len(set(CODES)) == len(CODES)
     assert all(CAUSES[rule.code] == rule.cause and rule.needs == {"source"} for rule in RULES)

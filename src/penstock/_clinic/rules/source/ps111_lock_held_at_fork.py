@@ -15,7 +15,8 @@ Start the thread after the first pass has begun, give the dataset a lock of its 
 pass `multiprocessing_context="forkserver"`.
 
 ## When we stay silent
-When no thread of the program takes the lock, when `num_workers=0`, and with fresh workers.
+When no thread of the program takes the lock, when the file that starts the thread also joins threads or minds
+forks (`os.register_at_fork`), when `num_workers=0`, and with fresh workers.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class LockHeldAtFork:
 
 def _threads(read: Program) -> Iterator[Place]:
     """The functions that threads of the program run: `target=` of a Thread, and `run` of a subclass."""
-    for module in read.modules:
+    for module in (each for each in read.modules if not _minds(each)):
         for call in module.calls:
             target = keyword(call, "target") if module.dotted(call.func) == "threading.Thread" else None
             if target is None:
@@ -91,8 +92,17 @@ def _threads(read: Program) -> Iterator[Place]:
             if found is not None and isinstance(found.node, FUNCTIONS):
                 yield Place(found.node, found.module)
     for each in read.classes:
-        if "threading.Thread" in each.bases:
+        if "threading.Thread" in each.bases and not _minds(each.module):
             yield from each.reach("run")
+
+
+def _minds(module: Module) -> bool:
+    """Whether a file waits for threads to end, or says what becomes of locks at a fork."""
+    return any(
+        (isinstance(call.func, ast.Attribute) and call.func.attr == "join" and not call.args)
+        or module.dotted(call.func) == "os.register_at_fork"
+        for call in module.calls
+    )
 
 
 def _called(read: Program, place: Place) -> Iterator[Place]:
