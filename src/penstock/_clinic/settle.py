@@ -1,6 +1,7 @@
 """What a finding is worth after its experiments: severity, confidence, and what is dropped. Pure.
 
-* Slowness is a warning when the remedy was measured to gain at least 1.5 times, an info below that.
+* Slowness is a warning when the remedy was measured to gain at least 1.5 times, an info below that. What was
+  verified is proved.
 * A suspicion that stopped nothing and that no trial has verified is an info at most; tried and refuted, it is
   told apart. A finding that rests on the source alone is such a suspicion.
 * An observation that was refuted stays, with less confidence; a warning becomes an info. But where what

@@ -157,6 +157,11 @@ def _first_states(trial: Trial, loader: LoaderSeen) -> tuple[dict[Place, str], d
     that all workers share.
     """
     adds_up = bool(loader.settings.get("persistent_workers")) and not loader.dataset.is_iterable
+
+    def life(place: Place) -> Place:
+        path, number, worker = place
+        return (path, 0 if adds_up else number, worker)
+
     first: dict[Place, str] = {}
     last: dict[Place, str] = {}
     moves: dict[Place, int] = defaultdict(int)
@@ -165,11 +170,10 @@ def _first_states(trial: Trial, loader: LoaderSeen) -> tuple[dict[Place, str], d
             continue
         for path, state in fetch.rngs.items():
             place = (path, fetch.iterator, fetch.worker)
-            life = (path, 0, fetch.worker) if adds_up else place
             first.setdefault(place, state)
-            moves[life] += last.get(life, state) != state
-            last[life] = state
-    return first, {place: moves[(place[0], 0, place[2]) if adds_up else place] for place in first}
+            moves[life(place)] += last.get(life(place), state) != state
+            last[life(place)] = state
+    return first, {place: moves[life(place)] for place in first}
 
 
 def _alike(used: dict[tuple[int, int], str]) -> tuple[tuple[int, ...], str]:
